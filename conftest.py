@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-# Where a run decides what lands, it must not find by chance what the last one did not.
+# In a run that decides on a merge, no random example may fail that the last run did not have.
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("default", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
@@ -22,10 +22,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is slow, unless all is wanted or the command names the very test.
+    """Leave out slow tests, unless all are wanted or the command names the very test.
 
-    Tests that install packages come first, then the files with most tests, lest something long is
-    left over.
+    Tests that install packages come first, then the files with most tests, so that no long one is
+    left for the end.
     """
     named = any("::" in argument for argument in config.args)
     if not (config.getoption("--all") or named or config.getoption("markexpr")):
@@ -38,7 +38,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def _log_as_it_was() -> Iterator[None]:
-    """Undo what a command that ran in this process set: the next test may look for a record."""
+    """Undo the log settings of a command that ran in this process: the next test may look for a
+    record."""
     logger = logging.getLogger("sayso")
     level, handlers, last = logger.level, list(logger.handlers), logging.lastResort
     yield

@@ -1,1 +1,1 @@
-"""What a turn costs: Sayso, plain FastAPI, the limit and peers, measured side by side."""
+"""The cost of a turn: Sayso, plain FastAPI, the limit and peers, measured side by side."""

@@ -1,4 +1,4 @@
-"""What a turn costs, beside plain FastAPI, the bare limit and other servers for agents.
+"""The cost of a turn, beside plain FastAPI, the bare limit and other servers for agents.
 
 python -m benchmarks                      everything but the peers, about a quarter of an hour
 python -m benchmarks --list               the names of all measurements
@@ -9,9 +9,9 @@ python -m benchmarks --peers FOLDER       also agno, pydantic-ai, google-adk and
 python -m benchmarks --report             write the figures of the last run into
                                           docs/performance.md, and draw them again
 
-Progress goes to the error output, the tables to the output; results.json and, with matplotlib
-(pip install -r benchmarks/requirements.txt), ratios.png and growth.png lie in the folder --out.
-The server runs on the first core and the load on the last: quote figures of an idle machine only.
+Progress goes to the error output, the tables to the output; results.json and, with matplotlib (pip
+install -r benchmarks/requirements.txt), ratios.png and growth.png lie in the folder --out. The
+server runs on the first core and the load on the last: quote figures of an idle machine only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from benchmarks.scenarios import SCENARIOS, Scenario
 
 
 def main() -> None:
-    """Measure what the command line asks for."""
+    """Run the measurements that the command line asks for."""
     options = arguments()
     folder = Path(options.out)
     if options.list:
@@ -78,7 +78,7 @@ def _chosen_names(only: list[str]) -> list[str]:
 
 
 def measured(options: argparse.Namespace) -> Report:
-    """All that was asked for."""
+    """All measurements that were asked for."""
     os.sched_setaffinity(0, LOAD_CORES)
     began = time.monotonic()
     with asyncio.Runner(loop_factory=_loop) as runner:
@@ -94,7 +94,7 @@ def measured(options: argparse.Namespace) -> Report:
 
 
 def page(found: Report) -> str:
-    """The figures as docs/performance.md shows them."""
+    """The figures in the form of docs/performance.md."""
     parts = [report.heading(found)]
     if found.turns:
         parts.append(report.turns(list(found.turns.values())))
@@ -144,7 +144,7 @@ def chosen(name: str, only: list[str]) -> bool:
 
 
 def say(text: str) -> None:
-    """Tell how far it is."""
+    """Print the progress."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Every measurement that is no scenario of turns under load, by the name that `--only` looks in."""
+"""Every measurement that is no scenario of turns under load, by the name that `--only` searches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHERS: Mapping[str, Measurement] = {
 
 
 def attempt(name: str, measurement: Measurement, run: Run, quick: bool, say: Say) -> Found | None:
-    """What was found; None, and said, when a server, a request or an installation failed."""
+    """The findings; None, with a message, if a server, a request or an installation failed."""
     say(name)
     try:
         found = measurement(run, quick)

@@ -1,7 +1,7 @@
 """Approvals on a PostgreSQL server at some distance: `python -m benchmarks.distance HOST PORT MS`.
 
-As a program it is a proxy on a port of its own, which it prints: what the server answers arrives
-so many milliseconds later. Round trips are what a store far away costs; nothing else is added.
+Run as a program, it is a proxy on a port of its own, which it prints: the server's answers arrive
+this many milliseconds later. Round trips are the cost of a distant store; nothing else is added.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ async def _until(connection: Connection, end: float) -> int:
 
 @contextmanager
 def _proxy(host: str, port: int, added: int) -> Iterator[int]:
-    """The port of a proxy before the server; the server's own where nothing is added."""
+    """The port of a proxy before the server; the server's own if nothing is added."""
     if not added:
         yield port
         return

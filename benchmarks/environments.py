@@ -1,4 +1,4 @@
-"""Virtual environments of their own: for peers, and for what an installation amounts to."""
+"""Virtual environments: for peers, and to measure installations."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ _VERSIONS = (
 
 
 class Failed(RuntimeError):
-    """pip could not install what was asked for."""
+    """pip could not install the requirements."""
 
 
 def make(folder: Path, requirements: Sequence[str]) -> Path:
-    """A new environment in `folder` with these; its Python. It holds no pip of its own."""
+    """A new environment in `folder` with these requirements; returns its Python. It has no pip of
+    its own."""
     venv.create(folder, with_pip=False, symlinks=True, clear=True)
     python = folder / "bin" / "python"
-    # The pip that runs this; Debian's venv would need a package more for one inside.
+    # Use the pip that runs this; Debian's venv would need another package for one inside.
     if find_spec("pip"):
         tool = [sys.executable, "-m", "pip", "--python", str(python), "install"]
     elif uv := shutil.which("uv"):
@@ -42,14 +43,14 @@ def make(folder: Path, requirements: Sequence[str]) -> Path:
 
 def installed(python: str | Path) -> dict[str, str]:
     """The version of each distribution of an environment, by its name in small letters."""
-    # Isolated: what PYTHONPATH names is none of the environment's.
+    # Isolated: packages in PYTHONPATH do not belong to the environment.
     told = subprocess.run([str(python), "-I", "-c", _VERSIONS], capture_output=True, check=True)
     found: dict[str, str] = json.loads(told.stdout)
     return dict(sorted(found.items()))
 
 
 def megabytes(python: Path) -> dict[str, float]:
-    """What lies in `site-packages` of an environment, in MB, without compiled bytecode."""
+    """The sizes in `site-packages` of an environment, in MB, without compiled bytecode."""
     sizes: dict[str, float] = {}
     for site in python.parent.parent.glob("lib/python*/site-packages"):
         for path in site.rglob("*"):

@@ -1,4 +1,4 @@
-"""What is wanted of Sayso, figure by figure, and what a run found."""
+"""The goals for Sayso, figure by figure, and a run's findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PEERS = ("agno", "pydantic-ai", "google-adk")
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One figure; `wanted` and `stretch` are the least, or the most where `most` is set."""
+    """One figure; `wanted` and `stretch` are the least, or the most if `most` is set."""
 
     where: str
     what: str
@@ -72,7 +72,7 @@ def _turns() -> Iterator[Goal]:
     yield _against("small turn, 1 connection", "plain", 1.25, 1.6)
     yield _against(many, "plain", 2.0, 3.0)
     yield Goal(many, "p99: part of plain's", 0.45, None, lambda r: _p99(r, many), most=True)
-    # Bare validation ("limit") is 1.6 times as cheap as plain where the agent reads its messages.
+    # Bare validation ("limit") is 1.6 times as cheap as plain if the agent reads its messages.
     yield _against("62 KB history, 32 connections", "plain", 1.4, 1.6)
     deltas, alone = "100 deltas, 32 connections", "100 deltas, 1 connection"
     yield _against(deltas, "plain", 9, 12)
@@ -134,7 +134,7 @@ def _rest() -> Iterator[Goal]:
     yield least("idle WebSockets", "turns beside them", 0.95, None, "sayso", "turns alone / beside")
     yield most("start", "first /health: × plain", 1.1, 0.95, "start, × plain")
     yield most("start", "idle MB", 45, None, ours, "idle MB")
-    # 45 MB is 1.1 times what plain FastAPI takes where it takes 41.
+    # 45 MB is 1.1 times the 41 MB of plain FastAPI.
     yield most("start", "idle MB: × plain", 1.1, None, "idle MB, × plain")
     yield most("installed", "distributions", 22, None, "sayso[v1,v2]", "distributions")
     yield most("installed", "MB", 35, None, "sayso[v1,v2]", "MB")

@@ -1,4 +1,4 @@
-"""What a turn costs as there is more of something: messages, tools, interceptors, ledger rows."""
+"""The cost of a turn with a growing number of messages, tools, interceptors, ledger rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sayso.ledger import Decision, Proposal, Transaction, log
 from sayso.ledger.sqlite import SqliteStore
 
 AT_ONCE = 20_000
-"""Rows that one transaction writes."""
+"""Rows written in one transaction."""
 ROUTED = SMALL[:-1] + b', "source": "team-chat"}'
 
 
@@ -38,8 +38,8 @@ def tools(run: Run, quick: bool) -> Found:
 
 
 def interceptors(run: Run, quick: bool) -> Found:
-    """CPU time of a tool turn by the number of interceptors, of requests alone, of replies too,
-    and with a channel router in front."""
+    """CPU time of a tool turn by the number of interceptors: of requests alone, of replies too, and
+    with a channel router in front."""
     counts, both = (0, 1, 5, 20), ("responses=true",)
     return {
         "request, µs": _agents(run, quick, "intercepted", counts),
@@ -51,7 +51,7 @@ def interceptors(run: Run, quick: bool) -> Found:
 
 
 def ledger_rows(run: Run, quick: bool) -> Found:
-    """An approved call on SQLite, and the start, by the calls that the ledger holds already."""
+    """An approved call on SQLite, and the start, by the number of calls already in the ledger."""
     counts = (1, 100, 10_000) if quick else (1, 100, 10_000, 1_000_000)
     found: dict[str, dict[int, float]] = {}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:

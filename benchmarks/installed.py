@@ -1,4 +1,4 @@
-"""What an installation amounts to: distributions and megabytes, in empty environments."""
+"""The size of an installation: distributions and megabytes, in empty environments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def installed(run: Run, quick: bool) -> Found:
 
 
 def amounts(folder: Path, requirements: Sequence[str]) -> Found:
-    """Distributions and MB of an environment in `folder` that has these alone."""
+    """Distributions and MB of an environment in `folder` with only these requirements."""
     python = environments.make(folder, requirements)
     names = environments.installed(python)
     sizes = environments.megabytes(python)

@@ -18,7 +18,7 @@ DONE = b'"type":"done"'
 
 
 class LoadError(Exception):
-    """A server answered with what no turn looks like, or did not answer at all."""
+    """A server's answer is not a turn's, or there was none at all."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ def post(path: str, body: bytes, content_type: str = "application/json") -> byte
 
 
 def frame(body: bytes) -> bytes:
-    """A masked text frame; the mask of zeros leaves the text as it is."""
+    """A masked text frame; the mask of zeros leaves the text unchanged."""
     size = len(body)
     if size < 126:
         head = struct.pack("!BB", 0x81, 0x80 | size)
@@ -52,9 +52,10 @@ def frame(body: bytes) -> bytes:
 
 
 class Client(asyncio.Protocol):
-    """One connection that sends the next turn as soon as one has ended, until told to stop.
+    """One connection that sends the next turn as soon as one has ended, until stopped.
 
-    It looks at as little as tells it where a reply ends, so that the load is not the bottleneck.
+    It reads only as much as it needs to find the end of a reply, so that the load is not the
+    bottleneck.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Client(asyncio.Protocol):
         self.first = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no asyncio.Transport.
+        # uvloop's transports do not derive from asyncio.Transport.
         self.transport = cast("asyncio.Transport", transport)
         self.next()
 
@@ -107,14 +108,14 @@ class Client(asyncio.Protocol):
             self.fail(f"the connection was closed: {exc}")
 
     def fail(self, why: str) -> None:
-        """Give up."""
+        """Close the connection, and keep the reason."""
         self.running = False
         self.error = why
         self.transport.close()
         self.ended()
 
     def has_body(self, data: bytes) -> bool:
-        """Whether something of the reply itself has come, with `data` at the latest."""
+        """Whether a part of the reply's body has arrived, at the latest in `data`."""
         return len(self.pieces) > 1 or not data.endswith(b"\r\n\r\n")
 
     def is_whole(self, data: bytes) -> bool:
@@ -127,7 +128,7 @@ class Client(asyncio.Protocol):
 
 
 class Whole(Client):
-    """Replies with a content length; one as long as that before it is not read again."""
+    """Replies with a content length; one as long as the previous one is not read again."""
 
     expected = 0
 
@@ -161,7 +162,7 @@ class Stream(Client):
 
 
 class Socket(Client):
-    """Turns on a WebSocket; each ends with a frame that holds the event `done`."""
+    """Turns on a WebSocket; each ends with a frame that has the event `done`."""
 
     upgraded = False
 
@@ -197,7 +198,7 @@ class Socket(Client):
             return False
         if DONE in data[-200:]:
             return True
-        # The last frame may come in two pieces.
+        # The last frame may arrive in two pieces.
         return len(data) < 200 and DONE in b"".join(self.pieces[-3:])[-200:]
 
     def is_good(self) -> bool:
@@ -219,7 +220,7 @@ async def drive(
     connections: int,
     seconds: float,
 ) -> Timings:
-    """Keep `connections` busy for `seconds`; raises LoadError for a reply that is none."""
+    """Keep `connections` busy for `seconds`; raises LoadError for an invalid reply."""
     timings = Timings()
     left = connections
     everyone = asyncio.get_running_loop().create_future()
@@ -256,7 +257,7 @@ async def open_clients(
     timings: Timings,
     ended: Callable[[], None],
 ) -> list[Client]:
-    """That many connections, opened a few at a time."""
+    """This number of connections, opened a few at a time."""
     loop = asyncio.get_running_loop()
     clients: list[Client] = []
     for first in range(0, connections, 50):

@@ -22,10 +22,10 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class Round:
-    """What one server needed in one round; times in microseconds, CPU time a turn.
+    """The measurements of one server in one round; times in microseconds, CPU time a turn.
 
-    `load` is the part of a core that the load generator used: near 1 it is the bottleneck, and
-    the server has less to do at a time than it could.
+    `load` is the fraction of a core that the load generator used: near 1 it is the bottleneck, and
+    the server is given less than it could do.
     """
 
     turns: int
@@ -125,13 +125,13 @@ def measure(
 
 @dataclass(slots=True)
 class Visited:
-    """A server of a scenario, and the turns that it is still to be asked."""
+    """A server of a scenario, and its remaining turns."""
 
     process: Process
     requests: Iterator[bytes]
 
     async def warm_up(self, scenario: Scenario, seconds: float) -> None:
-        """Turns that do not count; the last reply must be a right one."""
+        """Turns that do not count; the last reply must be valid."""
         timings = await self._drive(scenario, seconds)
         if scenario.expects not in timings.last_body:
             raise LoadError(f"not the reply that was expected: {timings.last_body[-300:]!r}")
@@ -141,7 +141,7 @@ class Visited:
         before, load, began = self.process.cpu(), time.process_time(), time.perf_counter()
         timings = await self._drive(scenario, seconds)
         share = (time.process_time() - load) / (time.perf_counter() - began)
-        # What is left of the last turns (tasks that end, logs) belongs to them.
+        # Remaining work of the last turns (tasks that end, logs) belongs to them.
         await asyncio.sleep(0.05)
         return summary(timings, self.process.cpu() - before, share)
 

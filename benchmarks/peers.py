@@ -1,7 +1,7 @@
 """Peers: other servers for agents, each in a virtual environment of its own.
 
-They do less than Sayso does: none checks an approval against a record or takes the agent's code
-off its event loop. What they do of their own (sessions, traces, message formats) is in their cost.
+They do less than Sayso does: none checks an approval against a record or takes the agent's code off
+its event loop. Their own extras (sessions, traces, message formats) are part of their cost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REQUIREMENTS = {
     "langserve": ["langserve[server]", "langchain-core", "fastapi", "uvicorn[standard]"],
 }
 PACKAGES = {"pydantic-ai": "pydantic-ai-slim"}
-"""The distribution, where its name is another."""
+"""The distribution if its name differs."""
 COMMON = ("fastapi", "starlette", "uvicorn", "uvloop", "pydantic")
 
 _FORM = "application/x-www-form-urlencoded"
@@ -77,7 +77,7 @@ TARGETS: Mapping[str, Mapping[str, Target]] = {
 
 
 def install(folder: str, say: Callable[[str], None]) -> dict[str, str]:
-    """The interpreter of each peer, in `folder`, installed where it is missing."""
+    """The interpreter of each peer, in `folder`, installed if missing."""
     pythons = {}
     for name, requirements in REQUIREMENTS.items():
         home = Path(folder).resolve() / name
@@ -95,7 +95,7 @@ def install(folder: str, say: Callable[[str], None]) -> dict[str, str]:
 
 
 def versions(pythons: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """The version of each peer, and of what it shares with Sayso."""
+    """The version of each peer, and of packages that it shares with Sayso."""
     found = {}
     for name, python in pythons.items():
         there = environments.installed(python)
@@ -105,7 +105,7 @@ def versions(pythons: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 
 def added(scenario: Scenario, pythons: Mapping[str, str]) -> Scenario:
-    """The scenario with the peers that are installed and have something to compare."""
+    """The scenario with the peers that are installed and can be compared."""
     extra = {k: v for k, v in TARGETS.get(scenario.name, {}).items() if k in pythons}
     return replace(scenario, targets={**scenario.targets, **extra})
 

@@ -1,4 +1,4 @@
-"""The figures as pictures, where matplotlib is installed (benchmarks/requirements.txt)."""
+"""The figures as pictures, if matplotlib is installed (benchmarks/requirements.txt)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OTHER = "#b9a44c"
 
 
 def draw(folder: Path, report: Report) -> list[Path]:
-    """Write `ratios.png` and `growth.png`, as far as there are figures; none without matplotlib."""
+    """Write `ratios.png` and `growth.png` for the available figures; none without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -48,7 +48,7 @@ def _ratios(report: Report) -> Any:
     for axis, result in zip(axes[:, 0], shown, strict=True):
         names = list(result.rounds)
         ratios = [result.ratio(name) for name in names]
-        # What is cheaper than Sayso goes to the left of 1, what is dearer to the right.
+        # Cheaper servers than Sayso are to the left of 1, dearer ones to the right.
         axis.barh(
             names,
             [ratio - 1 for ratio in ratios],

@@ -1,4 +1,4 @@
-"""Server processes on a core of their own, and what they use (Linux)."""
+"""Server processes on a core of their own, and their use of resources (Linux)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Process:
         return sum(_resident(pid) for pid in self.tree()) / 1024
 
     def private(self) -> float:
-        """The part of it in MB that no other process shares: what one more server takes."""
+        """The part of it in MB that no other process shares: the cost of one more server."""
         return sum(_private(pid) for pid in self.tree()) / 1024
 
     def stop(self) -> None:
@@ -85,7 +85,7 @@ def _private(pid: int) -> int:
 
 
 def free_port() -> int:
-    """A port that nobody listens on, below those that the system gives to others meanwhile."""
+    """A port that nobody listens on, below the range from which the system assigns ports."""
     while True:
         port = random.randrange(20_000, 32_000)
         try:
@@ -108,7 +108,7 @@ def running(
     """The server `benchmarks/servers/SCRIPT.py`, answering on its port, within the block."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         port, log = free_port(), Path(folder) / "log"
-        # Where no bytecode is written, a checkout is compiled at each start.
+        # Without written bytecode, a checkout is compiled at each start.
         left_out = ("SAYSO_", "PYTHONDONTWRITEBYTECODE")
         environ = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
         environ["PYTHONPATH"] = os.pathsep.join(
@@ -123,7 +123,7 @@ def running(
                 stdout=out,
                 stderr=out,
             )
-        # Long before the interpreter has a second thread; all later ones inherit it.
+        # Long before the interpreter has a second thread; later threads inherit it.
         os.sched_setaffinity(popen.pid, cores or SERVER_CORES)
         process = Process(name, popen, port, log)
         try:
@@ -134,7 +134,8 @@ def running(
 
 
 def wait_for(process: Process, patience: float) -> float:
-    """Seconds until the server's first answer; raises RuntimeError with its log without one."""
+    """Seconds until the server's first answer; raises RuntimeError with its log if there is
+    none."""
     deadline = time.perf_counter() + patience
     while time.perf_counter() < deadline and not process.ended():
         if answers(process.port):
@@ -144,7 +145,7 @@ def wait_for(process: Process, patience: float) -> float:
 
 
 def answers(port: int) -> bool:
-    """Whether `/health`, or whatever stands there, is answered."""
+    """Whether `/health`, or the server's substitute for it, is answered."""
     try:
         with socket.create_connection(("127.0.0.1", port), 0.5) as connection:
             connection.settimeout(2.0)

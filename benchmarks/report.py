@@ -32,14 +32,14 @@ PACKAGES = (
 
 @dataclass(slots=True)
 class Report:
-    """All that one run found."""
+    """All findings of one run."""
 
     about: Found = field(default_factory=dict)
     turns: dict[str, Result] = field(default_factory=dict)
     others: dict[str, Found] = field(default_factory=dict)
 
     def figure(self, where: str, *keys: str) -> float:
-        """One figure of the others; KeyError where it was not measured."""
+        """One figure of the others; KeyError if it was not measured."""
         value: Any = self.others[where]
         for key in keys:
             if not isinstance(value, dict):
@@ -61,7 +61,7 @@ class Report:
 
 
 def load(folder: Path) -> Report:
-    """What `save` wrote."""
+    """The report that `save` wrote."""
     about = json.loads((folder / "results.json").read_text())
     turns, others = about.pop("turns"), about.pop("others")
     results = {}
@@ -72,7 +72,7 @@ def load(folder: Path) -> Report:
 
 
 def about(peers: Mapping[str, Mapping[str, str]], rounds: int, quick: bool) -> Found:
-    """What was measured, where and when."""
+    """The subject, place and time of the measurement."""
     versions = {"python": platform.python_version(), "machine": platform.machine()}
     for name in PACKAGES:
         try:

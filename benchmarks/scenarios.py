@@ -1,4 +1,4 @@
-"""What is measured: turns under load, each against the servers that can do the same work."""
+"""The scenarios: turns under load, each against the servers that can do the same work."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from itertools import repeat
 from benchmarks.load import Client, Socket, Stream, Whole, frame, post
 
 NUMBER = b"NNNNNN"
-"""What stands in a numbered target's body for the number of the turn."""
+"""The placeholder for the number of the turn in a numbered target's body."""
 SESSIONS = 20_000
-"""So many turns a numbered target takes: each needs a session made before."""
+"""Most turns of a numbered target: each needs a session made before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server of a scenario: its program, its arguments, the path that is asked."""
+    """A server of a scenario: its program, its arguments, the requested path."""
 
     script: str
     arguments: tuple[str, ...] = ()
     path: str = "/api/chat"
     body: bytes | None = None
-    """The request where it differs from the scenario's."""
+    """The request if it differs from the scenario's."""
     content_type: str = "application/json"
     numbered: bool = False
     """Whether each turn has a number of its own in its body."""
@@ -41,9 +41,9 @@ class Scenario:
     targets: dict[str, Target]
     seconds: float = 1.5
     repeat: int = 1
-    """How many times the rounds: those that use little of a core differ by a third."""
+    """The factor for the number of rounds: scenarios that use little of a core vary by a third."""
     expects: bytes = b"The pods of the namespace are all running."
-    """What the reply of every server holds."""
+    """A text in the reply of every server."""
 
     def request(self, target: Target) -> bytes:
         """The bytes of one turn."""
@@ -81,7 +81,7 @@ def conversation(messages: int, length: int = 40) -> bytes:
 
 
 def sent_back(size: int) -> bytes:
-    """A request of about `size` bytes whose replies stand in it as a server gave them."""
+    """A request of about `size` bytes that contains earlier replies as a server gave them."""
     given = json.loads(conversation(size // 330, 210))
     for message in given["messages"]:
         if message["role"] == "assistant":
@@ -116,7 +116,7 @@ STREAM = "/api/chat-stream"
 V1, V1_STREAM = "/api/sendMessage", "/api/sendMessageStream"
 LAST = b"word 99 "
 READS = targets("reads", others="/reads")
-"""An agent that looks at each message, as one does that has a model answer."""
+"""An agent that reads each message, like one whose model answers."""
 
 SCENARIOS = [
     Scenario("small turn, 1 connection", Whole, SMALL, 1, targets("reply")),

@@ -1,4 +1,4 @@
-"""What is no turn under load: start, memory, `/health` while turns block."""
+"""Measurements other than turns under load: start, memory, `/health` while turns block."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ async def _blocked(server: Process, path: str, count: int) -> Found:
 def start(run: Run, quick: bool) -> Found:
     """Seconds to the first `/health`, and resident MB after it; the servers in turn.
 
-    `own` is what of the memory no other process shares, such as the load generator, which runs the
-    same interpreter.
+    `own` is the part of the memory that no other process shares, such as the load generator, which
+    runs the same interpreter.
     """
     servers = {
         "sayso, V1 and V2": ("sayso_server", ("reply",)),
@@ -107,7 +107,7 @@ def _ratio(ours: list[float], theirs: list[float]) -> float:
 
 
 def idle_sockets(run: Run, quick: bool) -> Found:
-    """Memory of an open WebSocket that says nothing, and turns beside them."""
+    """Memory of an open but silent WebSocket, and turns beside such ones."""
     count, rounds = (500, 1) if quick else (2000, 5)
     found = {}
     for name, (script, arguments) in {
@@ -127,7 +127,7 @@ async def _idle(server: Process, count: int, rounds: int) -> Found:
     for _ in range(rounds):
         alone = await _cost(server, request)
         before = server.memory()
-        # Held while nothing else goes on; the first opening is the one whose memory is new.
+        # Held while nothing else happens; only memory of the first opening is new.
         clients = await open_clients(Idle, server.port, repeat(b""), count, Timings(), _nothing)
         await _upgraded(clients)
         each = each or (server.memory() - before) * 1024 / count

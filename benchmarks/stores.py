@@ -30,7 +30,7 @@ class NoServer(Exception):
 
 
 def approvals(run: Run, quick: bool) -> Found:
-    """Milliseconds of each request and approvals a second; the stores in turn, as the turns are."""
+    """Milliseconds of each request and approvals a second; the stores in turn, like the turns."""
     found: Found = {}
     urls = {"memory": "memory://", "sqlite": "sqlite:///approvals.db"}
     with ExitStack() as stack:
@@ -46,7 +46,7 @@ def approvals(run: Run, quick: bool) -> Found:
         for number in range(2 if quick else 6):
             for name in servers if number % 2 else reversed(servers):
                 figures = run(approved(servers[name], 16 if quick else 100))
-                # The first round fills caches and makes tables.
+                # The first round fills caches and creates tables.
                 if number:
                     rounds[name].append(figures)
     for name, several in rounds.items():
@@ -57,7 +57,7 @@ def approvals(run: Run, quick: bool) -> Found:
 
 
 def _added(several: list[Found], memory: list[Found]) -> Found:
-    """What a store adds to the requests, in the median of the rounds."""
+    """The cost that a store adds to the requests, as the median of the rounds."""
     pairs = list(zip(several, memory, strict=True))
     added = {key: median(one[key] - base[key] for one, base in pairs) for key in P50}
     both = median(sum(one[key] - base[key] for key in P50) for one, base in pairs)
@@ -69,7 +69,7 @@ def _added(several: list[Found], memory: list[Found]) -> Found:
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """The URL of a new schema, dropped in the end; raises NoServer where none can be made."""
+    """The URL of a new schema, dropped at the end; raises NoServer if none can be made."""
     url = os.environ.get(POSTGRES, USUAL)
     try:
         import psycopg
@@ -89,7 +89,7 @@ def postgres() -> Iterator[str]:
 
 
 async def approved(server: Process, count: int) -> Found:
-    """So many approved calls one at a time, then four times as many on 32 connections."""
+    """This number of approved calls one at a time, then four times as many on 32 connections."""
     connections = [await Connection.to(server.port) for _ in range(32)]
     await asyncio.gather(*(_round_trips(each, 2) for each in connections))
     one = await _round_trips(connections[0], count)

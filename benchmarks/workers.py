@@ -1,4 +1,4 @@
-"""One worker process and two: capacity, with a load that takes nearly nothing of the cores."""
+"""One worker process and two: capacity, with a load that uses nearly none of the cores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEPTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Flood:
-    """What a flood of turns came to; `load` is the part of a core that the client used."""
+    """The result of a flood of turns; `load` is the fraction of a core that the client used."""
 
     turns: int
     seconds: float
@@ -29,10 +29,11 @@ class Flood:
 
 
 def flood(server: Process, request: bytes, connections: int, seconds: float) -> Flood:
-    """Keep so many connections full until the time is over, and wait for what is under way then.
+    """Keep this number of connections full until the time is over, and wait for the requests then
+    under way.
 
-    Replies are counted by their bytes and hardly read: the kernel wakes the client when all of a
-    connection's are there (SO_RCVLOWAT).
+    Replies are counted by their bytes and hardly read: the kernel wakes the client when all replies
+    of a connection have arrived (SO_RCVLOWAT).
     """
     batch, expected = request * DEPTH, _size_of_a_reply(server.port, request) * DEPTH
     turns, busy = 0, connections
@@ -83,8 +84,8 @@ def _size_of_a_reply(port: int, request: bytes) -> int:
 def worker_processes(run: Run, quick: bool) -> Found:
     """One worker and two, visited in turn, on all cores.
 
-    `capacity` is what two workers would do with two cores of their own against one with one: twice
-    the turns of a CPU second. Turns a second come to that on an idle machine only.
+    `capacity` is the work of two workers on two cores of their own against one on one: twice the
+    turns of a CPU second. Turns a second reach that only on an idle machine.
     """
     rounds: dict[int, list[Flood]] = {1: [], 2: []}
     cores = set(CORES)

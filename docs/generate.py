@@ -1,6 +1,6 @@
 """Writes docs/configuration.md from the settings models: `python docs/generate.py`.
 
-With `--check` it writes nothing and fails when the file is not what the models say.
+With `--check` it writes nothing and fails if the file differs from the models.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sayso.config import Config
 from sayso.config.settings import Section, meanings, seconds, size
 from sayso.plugins.discovery import BUILT_IN
 
-# Where a rule comes from is for readers of the source.
+# The origin of a rule is only for readers of the source.
 _SOURCE = re.compile(r" \(interface\.md[^)]*\)")
 FILE = Path(__file__).with_name("configuration.md")
 
@@ -108,7 +108,7 @@ def _cell(text: str) -> str:
 
 
 def kind(field: FieldInfo) -> str:
-    """What may stand there, in words."""
+    """The allowed values, in words."""
     return ", ".join([_words(field.annotation, field.metadata), *_bounds(field)])
 
 
@@ -139,7 +139,7 @@ def _bounds(field: FieldInfo) -> Iterator[str]:
 
 
 def default(field: FieldInfo) -> str:
-    """The default as it would stand in the file."""
+    """The default in the form of the file."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)

@@ -1,4 +1,4 @@
-"""What the tests of packages share: the wheels, and an environment that pip made of them."""
+"""Fixtures of the packaging tests: the wheels, and an environment made from them by pip."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from environments import BESIDE, Environment, pip, released
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel of each distribution of Sayso, and those that tests install beside
-    them: each is looked for in the index once, and no installation asks it again. The folder `dist`
-    in it is what `make build` makes."""
+    them. Each is searched for in the index once, and installations do not ask it again. Its folder
+    `dist` is made by `make build`."""
 
     def build(out: Path) -> None:
         out.mkdir()
@@ -31,7 +31,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def beside_pytest(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Environment:
-    """An environment with the core of Sayso and pytest; tests copy it and leave it as it is."""
+    """An environment with the core of Sayso and pytest; tests copy it and leave it unchanged."""
 
     def install(folder: Path) -> None:
         made = Environment.empty(folder, wheels)

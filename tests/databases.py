@@ -14,7 +14,7 @@ SERVER = os.environ.get("SAYSO_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:
 
 @contextmanager
 def empty_schema() -> Iterator[str]:
-    """The URL of a schema of this test's own; skips where no server runs, but not in CI."""
+    """The URL of a schema of this test's own; skips if no server runs, but not in CI."""
     psycopg = pytest.importorskip("psycopg")
     try:
         admin = psycopg.connect(SERVER, autocommit=True, connect_timeout=60)

@@ -18,25 +18,25 @@ from sayso.testing import Service
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = [ROOT, *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))]
-"""Of each distribution of Sayso, the core first."""
+"""The folder of each distribution of Sayso, the core first."""
 BESIDE = (
     "sayso[all]",
-    "sayso-a2a[sqlite,postgresql,mysql]",
-    # What examples and new projects ask for.
+    "sayso-a2a[sqlite,postgresql,mysql,signing,grpc]",
+    # Requirements of examples and new projects.
     "pytest",
     "openai>=3,<4",
-    # pip itself, and what it needs for an editable installation.
+    # pip itself, and the packages it needs for an editable installation.
     "pip>=25",
     "hatchling>=1.27",
     "editables",
 )
-"""What tests install into environments, besides what it asks for itself."""
+"""Distributions that tests install into environments, besides those named by the test itself."""
 
 _LISTENING = re.compile(r"^sayso: listening on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
 
 
 def run(command: list[str], folder: Path, timeout: float = 600, **environ: str) -> str:
-    """What `command` prints; the path of the tests' own modules is not inherited."""
+    """The output of `command`; the path of the tests' own modules is not inherited."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -70,7 +70,7 @@ def pip(*arguments: str, folder: Path) -> None:
 
 
 class Environment:
-    """A Python environment beside the one of the tests; it holds what was installed into it."""
+    """A Python environment beside the one of the tests, with its own packages."""
 
     def __init__(self, folder: Path, wheels: Path) -> None:
         self.folder = folder
@@ -79,25 +79,25 @@ class Environment:
 
     @classmethod
     def empty(cls, folder: Path, wheels: Path) -> Environment:
-        """A new one without pip; pip finds all that it installs in the folder `wheels`."""
+        """A new one without pip; pip finds everything that it installs in the folder `wheels`."""
         venv.create(folder, with_pip=False, symlinks=True)
         return cls(folder, wheels)
 
     def copy(self, folder: Path) -> Environment:
-        """Another one with the same contents; pip replaces files, it never writes into them."""
+        """A copy with the same contents; pip replaces files, it never writes into them."""
         shutil.copytree(self.folder, folder, symlinks=True, copy_function=os.link)
         return Environment(folder, self.wheels)
 
     def install(self, *requirements: str) -> None:
-        """Let pip install wheels, or distributions of the folder `wheels`, with what they
-        declare."""
+        """Let pip install wheels, or distributions of the folder `wheels`, with their
+        requirements."""
         options = ["--python", str(self.python), "install", "--find-links", str(self.wheels)]
-        # What is imported is compiled then; most of what is installed never is.
+        # Imported modules are compiled on import; most of the installed ones never are.
         options += ["--no-index", "--no-compile"]
         pip(*options, *requirements, folder=self.folder)
 
     def run(self, module: str, *arguments: str, folder: Path) -> str:
-        """What `python -m module` prints there."""
+        """The output of `python -m module` there."""
         return run([str(self.python), "-m", module, *arguments], folder)
 
     def test(self, tests: Path, folder: Path) -> None:
@@ -119,7 +119,7 @@ def serving(python: Path, folder: Path, *options: str, **environ: str) -> Iterat
             command, cwd=folder, env=_inherited() | environ, stdout=out, stderr=out
         )
     try:
-        # It is reached over the wire alone.
+        # It is reached only over the network.
         yield Service(cast(Any, None), _port(process, log))
     finally:
         process.terminate()

@@ -1,4 +1,4 @@
-"""A place where user code blocks as long as a test wants it to."""
+"""A gate at which user code blocks as long as a test wants it to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ PATIENCE = 120.0
 
 
 class Gate:
-    """Where code blocks until the test opens it; `count` says how many are there."""
+    """A gate at which code blocks until the test opens it; `count` is the number of blocked
+    calls."""
 
     def __init__(self) -> None:
         self._open = threading.Event()
@@ -23,7 +24,7 @@ class Gate:
         self._open.set()
 
     def block(self) -> str:
-        """Block, then give the name of the thread."""
+        """Block, then return the name of the thread."""
         self._there.append(True)
         assert self._open.wait(PATIENCE)
         return threading.current_thread().name

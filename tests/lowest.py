@@ -2,8 +2,8 @@
 
     python tests/lowest.py > constraints.txt
 
-`make test-lowest` installs them and runs the tests, so that no declared range promises more than
-was seen to work. A bound that cannot be installed beside the others stops it.
+`make test-lowest` installs them and runs the tests, so that no declared range promises untested
+versions. A bound that cannot be installed beside the others stops it.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ _SYSTEM = random.SystemRandom()
 
 
 def quiet_port() -> int:
-    """A free port of 127.0.0.1 that the kernel gives to nobody who did not ask for it.
+    """A free port of 127.0.0.1 that the kernel gives only to those who ask for it.
 
-    One that a listener on port 0 had and gave back may be another's by the time it is used again:
-    a listener's of a test beside this one, or the near end of any connection.
+    A port that a listener on port 0 had and released may be in use again: by a listener of a test
+    beside this one, or by the near end of any connection.
     """
     lowest = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 0
     for port in _SYSTEM.sample(range(20_000, lowest), 100) if lowest > 21_000 else [0] * 100:

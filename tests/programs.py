@@ -1,4 +1,4 @@
-"""Programs under test as processes: what they say is read as it comes."""
+"""Programs under test as processes: their output is read as it arrives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEADLINE = 120.0
 
 
 def until(holds: Callable[[], T]) -> T:
-    """What `holds` gives once it is true."""
+    """The value of `holds` once it is true."""
     deadline = time.monotonic() + DEADLINE
     while not (value := holds()):
         assert time.monotonic() < deadline, "the condition did not come true in time"
@@ -25,7 +25,7 @@ def until(holds: Callable[[], T]) -> T:
 
 
 class Program:
-    """A process that serves; `said` is what has come on its standard error."""
+    """A process that serves; `said` is its standard error so far."""
 
     def __init__(self, command: Sequence[str], folder: Path, environ: Mapping[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -43,7 +43,7 @@ class Program:
 
     @property
     def port(self) -> int:
-        """The port, once it says that it listens."""
+        """The port, once it reports that it listens."""
         pattern = re.compile(r"listening on http://127.0.0.1:(\d+)")
         found = until(lambda: pattern.search(self.said) or self.process.poll() is not None)
         assert isinstance(found, re.Match), self.said
@@ -56,7 +56,7 @@ class Program:
         return status
 
     def close(self) -> None:
-        """End it, gently if it lets itself be."""
+        """End it, gently if possible."""
         if self.process.poll() is None:
             self.process.terminate()
             try:

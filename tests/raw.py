@@ -1,15 +1,15 @@
-"""Plain sockets to a service, for tests of what no client library would send."""
+"""Plain sockets to a service, for data that no client library would send."""
 
 from __future__ import annotations
 
 import socket
 
 DEADLINE = 60.0
-"""Seconds after which a socket's test gives up."""
+"""Seconds after which a socket's test fails."""
 
 
 def rest(connection: socket.socket) -> bytes:
-    """What comes until the service closes the connection."""
+    """All data until the service closes the connection."""
     said = []
     try:
         while got := connection.recv(1 << 20):

@@ -1,4 +1,4 @@
-"""A small ASGI app with the attributes that the server asks of `sayso.app`, for its tests."""
+"""A small ASGI app with the attributes that the server needs of `sayso.app`, for its tests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class SmallHost:
 
     async def drain(self, timeout: float) -> None:
         self.stopping.set()
-        # Past Python's buffer, which would be emptied at the end where nobody reads it any more.
+        # Bypasses Python's buffer, which would be flushed at the end, when nobody reads it any
+        # more.
         with suppress(OSError):
             os.write(2, b"draining\n")
         if self.streams:
@@ -162,7 +163,7 @@ def _write(note: Path, line: str) -> None:
 
 
 def install() -> None:
-    """Stand in for `sayso.app`."""
+    """Replace `sayso.app`."""
     module = ModuleType("sayso.app")
     module.app_to_serve = app_to_serve  # type: ignore[attr-defined]
     module.run_own_process = run_own_process  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 DEADLINE = 60.0
-# A run in the background ignores Ctrl-C, and so would all that it starts.
+# A background process ignores Ctrl-C, and so would all its children.
 _LAUNCH = (
     "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "signal.signal(signal.SIGINT, signal.SIG_DFL); "
@@ -27,7 +27,7 @@ _STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
-    """What a program shows, and the keys that it gets."""
+    """A program's screen, and the keys sent to it."""
 
     def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
         self.process = process
@@ -38,18 +38,18 @@ class Terminal:
         self._reader.start()
 
     def _read(self) -> None:
-        # Linux ends the reading side of a terminal that nobody holds any more with EIO.
+        # Linux ends the reading side of a terminal without a writer with EIO.
         with contextlib.suppress(OSError):
             while chunk := os.read(self._master, 65536):
                 self._raw += chunk
 
     @property
     def raw(self) -> str:
-        """All that was written, escape sequences included."""
+        """The whole output, escape sequences included."""
         return self._raw.decode("utf-8", "replace")
 
     def shows(self, text: str) -> str:
-        """What was shown since the last call up to `text`, without styles; waits for it."""
+        """The output since the last call up to `text`, without styles; waits for it."""
         deadline = time.monotonic() + DEADLINE
         while (found := self._plain().find(text, self._seen)) < 0:
             assert time.monotonic() < deadline, f"{text!r} was not shown in:\n{self._plain()}"

@@ -19,7 +19,7 @@ from sayso.testing import served, user
 
 
 class Source:
-    """Tools that are known once it is open, and others later."""
+    """A source with tools that are known once it is open, and others later."""
 
     def __init__(self, *tools: Tool) -> None:
         self.known: Sequence[Tool] = tools

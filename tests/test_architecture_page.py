@@ -1,4 +1,4 @@
-"""docs/architecture.md names packages and files that exist, and every package that there is."""
+"""docs/architecture.md names packages and files that exist, and every package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The benchmarks' servers start and answer right, and the report says what was found; no timing."""
+"""The benchmarks' servers start and answer correctly, and the report has the findings; no
+timing."""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where each service has a folder of its own, named as its kind of blocking code."""
+    """A folder in which each service has a folder of its own, named like its kind of blocking
+    code."""
     return tmp_path_factory.mktemp("blocking")
 
 
@@ -115,7 +116,7 @@ async def ask(port: int, path: str, body: bytes = b"") -> bytes:
 
 
 async def until_blocked(folder: Path) -> None:
-    """Return when all of the turns are in the code that blocks."""
+    """Return when all turns are in the blocking code."""
     blocked = folder / "blocked"
     while not (blocked.exists() and blocked.stat().st_size == TURNS):  # noqa: ASYNC110
         await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""The memory of a WebSocket that breaks is given back at once, as much of it as uvicorn gives."""
+"""The memory of a broken WebSocket is released at once, as far as uvicorn's own is."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ uvicorn.Server(config).run([listening])
 
 
 def break_off(port: int, said: bytes) -> None:
-    """Open a WebSocket, say `said`, and go without a word."""
+    """Open a WebSocket, send `said`, and disconnect without a close frame."""
     with closing(socket.create_connection(("127.0.0.1", port))) as connection:
         connection.sendall(HANDSHAKE)
         assert connection.recv(1000).startswith(b"HTTP/1.1 101 ")
@@ -108,12 +108,12 @@ def test_nothing_of_a_broken_connection_waits_for_the_garbage_collector(
 def test_broken_connections_leave_no_more_memory_than_with_uvicorn_alone(tmp_path: Path) -> None:
     ours = _grown(tmp_path, SAYSO)
     plain = _grown(tmp_path, UVICORN)
-    # Both allocate in ways of their own; what they hold would be 200 MB.
+    # Both allocate in different ways; leaked memory would be 200 MB.
     assert ours < plain + 20
 
 
 def _grown(folder: Path, script: str) -> float:
-    """The MB that a service holds after many broken connections, beyond what it held before."""
+    """The growth of a service's memory, in MB, after many broken connections."""
     file = folder / "service.py"
     file.write_text(script)
     environ = {**os.environ, "SAYSO_SERVER__STATE_DIR": str(folder / "state")}

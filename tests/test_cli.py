@@ -1,4 +1,4 @@
-"""The `sayso` command: exit codes, errors of one line, what each sub-command shows."""
+"""The `sayso` command: exit codes, errors of one line, the output of each sub-command."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Served:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Served:
-    """What `sayso.server.serve` would have been called with."""
+    """The arguments with which `sayso.server.serve` would have been called."""
     instead = Served()
     monkeypatch.setattr("sayso.server.serve", instead)
     return instead
@@ -82,7 +82,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
         (["config", "--config", "nope.toml"], 1, "no configuration file 'nope.toml'"),
         (["approvals", "list", "--limit", "-3"], 2, "'--limit': -3 is not in the range x>=1"),
         (["approvals", "purge", "--older-than", "x"], 2, "'--older-than': expected a duration"),
-        # It would forget what nobody has decided yet.
+        # It would forget calls that nobody has decided yet.
         (["approvals", "purge", "--older-than", "-9e9"], 2, "'--older-than': must be at least 0"),
         (
             ["approvals", "purge", "--log-older-than", "-9e9"],

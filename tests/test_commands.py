@@ -68,7 +68,7 @@ def test_of_two_secrets_that_begin_alike_the_one_that_was_cut_is_taken_out(tmp_p
     secrets = {"cut": cut, "other": other}
     context = SimpleNamespace(platform=PlatformContext(aws_credentials=secrets))
     shell = LocalShell(tmp_path, max_output=2000)
-    # The first 1000 bytes end with "eyJh" of what follows the dot.
+    # The first 1000 bytes end with "eyJh", the beginning of the part after the dot.
     output = run(shell, f"printf '%0975d{cut}'; head -c 9000 /dev/zero", context=context).output
     assert "bytes of output cut" in output
     assert cut[:4] not in output
@@ -101,7 +101,7 @@ def test_no_descriptor_is_left_open(shell: LocalShell) -> None:
         return await round_of_runs(), await round_of_runs()
 
     first, second = asyncio.run(scenario())
-    # Threads of tests before this one may close some of theirs meanwhile.
+    # Threads of earlier tests may close some of theirs meanwhile.
     assert second <= first
 
 

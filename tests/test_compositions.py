@@ -65,7 +65,8 @@ def service(
 
 
 def table(service: Service, headers: Mapping[str, str] | None = None) -> set[str]:
-    """All routes that the process answers on but those of all methods; HEAD comes with each GET."""
+    """All routes that the process answers on, except those for all methods; HEAD comes with each
+    GET."""
     found = {route for route in service.routes if not route.startswith(("HEAD ", "* "))}
     assert found <= KNOWN
     assert found == {route for route in KNOWN if is_answered(service, route, headers or {})}
@@ -73,7 +74,7 @@ def table(service: Service, headers: Mapping[str, str] | None = None) -> set[str
 
 
 def is_answered(service: Service, route: str, headers: Mapping[str, str]) -> bool:
-    """Whether a process has a route; a method that no route has asks what a path allows."""
+    """Whether a process has a route; a method that no route has shows the methods of the path."""
     method, path = route.split()
     if method == "WEBSOCKET":
         try:
@@ -164,7 +165,7 @@ def test_everything(service: Service, tmp_path: Path) -> None:
 
 
 def log_in(folder: Path) -> str:
-    """What the process wrote."""
+    """The output of the process."""
     return (folder / "serve.log").read_text("utf-8")
 
 

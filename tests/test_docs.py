@@ -1,8 +1,8 @@
-"""The documentation does what it says: files are written, shell blocks run, signatures compared.
+"""The documentation is true: files are written, shell blocks run, signatures compared.
 
 A fence says what its block is: `python NAME` and `toml NAME` are files, `sh` is run in their
 folder, `sh install` installs that folder, `python signature` is a hook, `not-run` is only read.
-Other `python` blocks must compile, and what they import from sayso must be there.
+Other `python` blocks must compile, and their imports from sayso must exist.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def test_each_error_that_a_caller_sees_is_documented() -> None:
     kinds = (*RequestError.__subclasses__(), *TurnError.__subclasses__())
     # Other tests import plugins, which have codes and pages of their own.
     codes = {kind.code for kind in kinds if kind.__module__.partition(".")[0] == "sayso"}
-    codes -= {RequestError.code}  # Each refusal of a field has its type as its code.
+    codes -= {RequestError.code}  # Each refusal of a field has its type as its code
     assert [code for code in codes if f"`{code}`" not in page] == []
 
 

@@ -1,4 +1,4 @@
-"""Docstrings as people write them: what of them is prose, and what describes a parameter."""
+"""Docstrings of every style: the prose, and the descriptions of parameters."""
 
 from __future__ import annotations
 

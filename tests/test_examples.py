@@ -1,4 +1,4 @@
-"""Each example installs as a wheel and passes its own tests with only what it declares."""
+"""Each example installs as a wheel and passes its own tests with only its declared requirements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_example_installs_and_passes_its_own_tests(
     }
     environment = beside_pytest.copy(tmp_path / "environment")
     environment.install(f"{wheel}[test]")
-    # As examples/README.md says it; the settings of the checkout's own tests are not for them.
+    # The command of examples/README.md; the settings of the checkout's own tests do not apply.
     options = ["-q", "-W", "error", "-p", "no:cacheprovider"]
     environment.run("pytest", *options, str(example.relative_to(ROOT)), folder=ROOT)
 

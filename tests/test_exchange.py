@@ -1,4 +1,4 @@
-"""A chat request that is answered without a task is answered as through ASGI, byte for byte."""
+"""A chat request answered without a task is answered as through ASGI, byte for byte."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATHS = ("/api/chat", "/api/chat-stream", "/api/sendMessage", "/api/sendMessageS
 
 
 async def mixed(messages: Any, context: Any) -> AsyncIterator[Any]:
-    """Every kind of turn, by what is asked."""
+    """Every kind of turn, depending on the message."""
     match messages[-1].content:
         case "fail":
             raise ValueError("no")
@@ -74,7 +74,7 @@ class Both:
             yield connection
 
     def said(self, *pieces: bytes) -> bytes:
-        """All that the service sends until it closes the connection."""
+        """Everything that the service sends until it closes the connection."""
         with self.connected() as connection:
             for piece in pieces:
                 connection.sendall(piece)
@@ -82,7 +82,8 @@ class Both:
 
 
 def plain(said: bytes) -> bytes:
-    """What was said without what differs each time; chunks of a stream may be cut anywhere."""
+    """The output without the parts that differ each time; chunks of a stream may be cut
+    anywhere."""
     said = re.sub(rb"date: [^\r]*", b"date: D", said)
     said = re.sub(rb"\b[0-9a-f]{12}\b", b"XINCIDENTIDX", said)
     replies = []
@@ -93,7 +94,7 @@ def plain(said: bytes) -> bytes:
 
 
 def whole(chunked: bytes) -> bytes:
-    """The body that the chunks carry, with the end that they have."""
+    """The body in the chunks, with its end."""
     parts = []
     while (size := int(chunked.partition(b"\r\n")[0], 16)) > 0:
         start = chunked.index(b"\r\n") + 2
@@ -209,7 +210,7 @@ def test_usual_requests_need_no_task(both: Both, monkeypatch: pytest.MonkeyPatch
 
 
 class Wrapper:
-    """What an observer puts around an app: it shows the app's attributes."""
+    """An observer's wrapper around an app: it passes on the app's attributes."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -317,7 +318,7 @@ def test_client_that_leaves_ends_its_turn(tmp_path: Path, path: str, content: st
 def test_client_that_sends_no_more_gets_the_reply_it_waits_for(
     tmp_path: Path, on_disconnect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Where clients that have gone cancel their turns, only a moment is waited for.
+    # If disconnected clients cancel their turns, the server waits only a moment.
     monkeypatch.setattr("sayso.listener.protocol.A_MOMENT", DEADLINE)
     sent_no_more = threading.Event()
 
@@ -332,7 +333,7 @@ def test_client_that_sends_no_more_gets_the_reply_it_waits_for(
             until(lambda: both.app.host.turns_running == 1)
             connection.shutdown(socket.SHUT_WR)
             sent_no_more.set()
-            # The head of a stream may leave before the server has seen the end.
+            # The head of a stream may be sent before the server has seen the end.
             return plain(rest(connection)).replace(b"connection: close\r\n", b"")
 
     with served(agent, tmp_path, on_disconnect=on_disconnect) as both:
@@ -416,7 +417,7 @@ def test_reply_waits_for_a_client_that_has_not_read_the_ones_before(
 
 
 def stands_still(figure: Callable[[], int]) -> Callable[[], bool]:
-    """Whether the figure has not changed over many looks."""
+    """Whether the figure stays unchanged over many reads."""
     seen: list[int] = []
 
     def look() -> bool:
@@ -663,7 +664,7 @@ def test_others_are_answered_between_two_long_bodies_that_came_together() -> Non
 
 
 class Unspeakable(Exception):
-    """A failure whose own text fails."""
+    """An exception whose own text fails."""
 
     def __str__(self) -> str:
         raise ValueError("no text")

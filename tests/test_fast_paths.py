@@ -1,4 +1,4 @@
-"""Each fast path gives what the plain one gives, byte for byte, over generated inputs."""
+"""Each fast path has the same result as the plain one, byte for byte, over generated inputs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ dones = st.builds(
 
 
 def line(event: Event) -> bytes:
-    """The event as it would be without a special case for text."""
+    """The event's line without the special case for text."""
     if isinstance(event, TextDelta):
         return dump_json({"type": "text_delta", "text": event.text}) + b"\n"
     return encode(event) + b"\n"
@@ -160,7 +160,7 @@ OPEN_PLACES = ["request", "message", "data", "platform_context", "user", "agent"
 
 
 def with_value(place: str, value: Any) -> str:
-    """A request that has `value` where the models leave the shape open."""
+    """A request with `value` where the models leave the shape open."""
     message: dict[str, Any] = {"role": "user", "content": "x"}
     request: dict[str, Any] = {"messages": [message]}
     if place == "request":
@@ -257,7 +257,7 @@ async def look(name: str) -> str:
 
 
 class Twice:
-    """Calls its tool, then says what came of it."""
+    """Calls its tool, then reports the result."""
 
     provider = "test"
     name = "twice"
@@ -275,7 +275,7 @@ AGENTS = [async_pieces, slow_pieces, plain_pieces, whole, plain_whole]
 
 
 def answers(service: Service) -> list[bytes]:
-    """What the service says to a few requests, as bytes."""
+    """The service's answers to a few requests, as bytes."""
     told = [{"role": "user", "content": "hej ✓"}]
     longer = [told[0], {"role": "assistant", "content": "x", "data": {"session": {"n": 1}}}, *told]
     found = []
@@ -376,7 +376,7 @@ def test_path_that_an_earlier_route_may_take_is_left_to_the_router() -> None:
     assert plain_routes([Route("/{rest:path}", page), raw]) == {}
     assert plain_routes([Mount("/api", routes=[]), raw]) == {}
     assert plain_routes([Route("/api/chat", page), raw]) == {}
-    # Without methods it takes all of HTTP, and no WebSocket.
+    # Without methods it matches every HTTP method, and no WebSocket.
     every = Route("/api/chat", PlainTextResponse("mine"))
     assert plain_routes([raw, every]) == {("POST", "/api/chat"): raw}
     assert plain_routes([every, raw]) == {}
@@ -412,7 +412,7 @@ def test_no_status_line_follows_the_end_and_none_of_a_held_turn_leaves_as_it_was
             return True
 
         async def space(self) -> None:
-            # What a tool says that outlives its timeout, while a slow reader is waited for.
+            # A status line of a tool that outlives its timeout, while a slow reader is waited for.
             out.working(IntermittentUpdate("secret"))
 
     async def main() -> None:

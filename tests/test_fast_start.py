@@ -1,4 +1,4 @@
-"""What a start leaves out changes nothing that is served."""
+"""The parts that a start leaves out make no difference to the service."""
 
 from __future__ import annotations
 

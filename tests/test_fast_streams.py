@@ -1,4 +1,5 @@
-"""The fast ways of streams and sockets give what the plain ones give, and leave nothing behind."""
+"""The fast paths of streams and sockets give the results of the plain ones, and leave nothing
+behind."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ ASK = {"messages": [{"role": "user", "content": "hej"}]}
 
 
 def plain(piece: str) -> bytes:
-    """The line of a piece as it would be without a special case for text."""
+    """The line of a piece without the special case for text."""
     return dump_json({"type": "text_delta", "text": piece}) + b"\n"
 
 
@@ -226,7 +227,7 @@ def test_turn_leaves_nothing_for_the_garbage_collector(agent: Any, path: str) ->
             gc.set_debug(0)
             gc.garbage.clear()
             gc.enable()
-    assert not {"RunningTurn", "RequestContext", "Output", "ChatRequest"} & set(left), left
+    assert not {"Request", "RequestContext", "Output", "ChatRequest"} & set(left), left
 
 
 def test_long_whole_reply_gives_the_garbage_collector_nothing_to_look_through() -> None:
@@ -243,7 +244,7 @@ def test_long_whole_reply_gives_the_garbage_collector_nothing_to_look_through() 
 
 
 def read_stream(service: Service) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
-    """A stream whose head has come."""
+    """A stream whose head has arrived."""
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=DEADLINE)
     headers = {"content-type": "application/json"}
     connection.request("POST", "/api/chat-stream", json.dumps(ASK), headers)
@@ -304,7 +305,7 @@ def test_frames_of_many_lines_are_those_of_the_protocol(given: list[str], size: 
 
 
 class Wrapping:
-    """A middleware that wraps what an endpoint receives and sends, as many do."""
+    """A middleware that wraps an endpoint's receive and send, as many do."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -332,7 +333,7 @@ async def mixed(messages: Any, context: Any) -> AsyncIterator[Any]:
 
 
 def conversation(service: Service) -> list[str | bytes]:
-    """All that a client is sent on a WebSocket for good, odd and broken frames."""
+    """All messages to a client on a WebSocket that sends valid, odd and broken frames."""
     said: list[str | bytes] = []
     with connect(f"ws://127.0.0.1:{service.port}/api/chat-ws", open_timeout=DEADLINE) as client:
         for content in ("hej", "many", "update", "", "{broken", b"\xff", "many", "é✓"):
@@ -357,7 +358,7 @@ def test_socket_of_the_listener_says_what_plain_asgi_says(tmp_path: Path) -> Non
 
 
 def tasks_of(service: Service) -> int:
-    """How many tasks the server's loop has."""
+    """The number of tasks on the server's loop."""
     box = service.host.workers.server
     loop = box.loop() if box is not None else None
     assert loop is not None
@@ -416,7 +417,7 @@ def test_leaving_client_ends_its_turn_and_the_frames_that_wait(
 
 
 def test_flood_of_frames_stops_the_reading(tmp_path: Path) -> None:
-    """What a client sends while its turn runs is left in the network, but for a few frames."""
+    """Frames sent while a turn runs stay in the network, except for a few."""
     goes_on = asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 

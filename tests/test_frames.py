@@ -1,4 +1,4 @@
-"""What odd WebSocket clients do costs the service neither memory nor a connection."""
+"""Odd WebSocket clients cost the service neither memory nor a connection."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_refused_handshake_is_no_error_of_the_service(
 
 
 def test_pings_of_a_client_that_does_not_read_fill_no_memory() -> None:
-    # So much may take longer than a client has for its pong.
+    # This amount of data may take longer than the time for a client's pong.
     calm = {"ws_ping_interval": DEADLINE}
     with served(words, **calm) as service, accepted(service) as (connection, ours):
         many = masked(Opcode.PING, b"x" * 100) * 4000
@@ -156,7 +156,7 @@ def test_client_whose_pong_waits_behind_its_own_frames_is_not_cut_off(
 
     def counted(protocol: WebSocket) -> None:
         if waited:
-            # From here on the machine may be as slow as it likes.
+            # From here on the machine may be slow.
             protocol.ping_timeout = DEADLINE
         timeout(protocol)
         waited.append(protocol)

@@ -1,4 +1,4 @@
-"""What answers at `/`: nothing of V1's alone, the way to the console, or the endpoints' names."""
+"""The answer at `/`: none for V1 alone, a redirect to the console, or the endpoints' names."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_mcp_alone_has_no_endpoints_to_name(tmp_path: Path) -> None:
 def test_way_to_the_console_is_shown_to_everybody(tmp_path: Path, protocol: str) -> None:
     with serving(made(tmp_path, [protocol, "console"], GUARDED)) as service:
         answer = service.get("/")
-        # Relative: the service may be below a path of a proxy.
+        # A relative address: the service may be below a prefix of a proxy.
         assert (answer.status, answer.headers["location"]) == (307, "console")
 
 
@@ -100,7 +100,7 @@ def test_it_gives_way_to_what_the_deployer_serves_there(
     tmp_path: Path, plugin: str, router: Router
 ) -> None:
     with serving(made(tmp_path, ["v1", plugin], GUARDED, router)) as service:
-        # Nor does it open what is there.
+        # It does not make the page public either.
         assert service.get("/").status == 401
         assert service.get("/", TOKEN).body == b"mine"
 

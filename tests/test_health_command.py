@@ -1,4 +1,4 @@
-"""`sayso health`: what a health check of an image, or a person, asks of a running service."""
+"""`sayso health`: the check of an image, or of a person, whether a service is running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model gets satisfies every provider's pairing rules, whatever the client sends."""
+"""The model's input satisfies every provider's pairing rules, whatever the client sends."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def ledgers(draw: st.DrawFn, messages: list[Message]) -> Decided:
 
 
 def with_ids_again(found: Decided) -> Decided:
-    """The same with ids of the model's calls that other replies and the messages have too."""
+    """The same with model call ids that also occur in other replies and messages."""
     again = {f"{turn}{n}": id_ for turn in "tu" for n, id_ in enumerate("ab")}
 
     def transcript(turn: SuspendedTurn) -> list[dict[str, Any]]:
@@ -318,7 +318,7 @@ def test_an_outcome_after_the_conversation_went_on_comes_as_text() -> None:
 
 
 def test_turns_of_two_requests_at_once_whose_calls_have_one_id_keep_their_own_results() -> None:
-    """Some providers count from zero for each reply."""
+    """Some providers count from zero in each reply."""
     messages = [
         user("go"),
         assistant("I will", tool_calls=[{**CALL, "id": "p1", "execute": True}]),
@@ -339,7 +339,7 @@ def test_turns_of_two_requests_at_once_whose_calls_have_one_id_keep_their_own_re
 
 
 def test_a_call_that_no_model_made_is_told_as_a_call_with_its_result() -> None:
-    """Proposed by a client over MCP, decided by a message that shows it alone."""
+    """Proposed by a client over MCP, decided by a message that shows only this call."""
     found = suspended("elsewhere")
     found.turns["t"].transcript = []
     told = {"id": "p1", "name": "tool", "input": {"n": 1}, "output": "42"}
@@ -362,7 +362,7 @@ def test_results_stand_before_texts_after_partial_decisions() -> None:
 
 
 def test_a_history_of_thousands_of_calls_is_paired_without_comparing_each_with_each() -> None:
-    # The turns of all callers wait meanwhile. Twenty thousand took ten seconds so.
+    # The turns of all callers wait meanwhile; twenty thousand calls once took ten seconds.
     calls = [Call(f"c{n}", "look", {}) for n in range(20_000)]
     results = [Result(call.id, "seen") for call in calls]
     start = time.process_time()
@@ -375,7 +375,7 @@ def test_a_history_of_thousands_of_calls_is_paired_without_comparing_each_with_e
 def test_a_history_of_thousands_of_turns_of_one_role_is_merged_without_copying_it_each_time() -> (
     None
 ):
-    # What the messages of a caller who never got an answer amount to.
+    # The messages of a caller who never got an answer.
     said = [Turn("user", [Text("a")] * 20) for _ in range(20_000)]
     start = time.process_time()
     (turn,) = paired(said)
@@ -430,7 +430,7 @@ def test_a_conversation_with_hundreds_of_approvals_is_not_searched_anew_for_each
         found.turns[f"t{n}"].reference = known[4 * n]
     start = time.process_time()
     turns = model_turns(messages, found, known, "same")
-    # Linear it takes a tenth or two of a second, quadratic it took four and more.
+    # Linear time takes a tenth or two of a second; quadratic time took four and more.
     assert time.process_time() - start < 2
     results = [b for turn in turns for b in turn.blocks if isinstance(b, Result)]
     assert [r.call_id for r in results] == [f"x{n}" for n in range(1600)]

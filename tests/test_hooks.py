@@ -1,4 +1,4 @@
-"""Each hook does what its documentation says, and a plugin that fails fails alone."""
+"""Each hook works as documented, and a failing plugin affects nothing else."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from sayso.testing import Served, Service, scripted, served, user
 
 
 def talkative(times: int = 20) -> Agent:
-    """An agent that says "fine" to each message."""
+    """An agent that answers "fine" to each message."""
     return Agent(model=scripted(*["fine"] * times))
 
 
@@ -84,7 +84,7 @@ def test_hook_register_routes(sayso_served: Served) -> None:
 
 
 class TestInterceptRequest:
-    """What an implementation may give back, and what becomes of it."""
+    """The allowed results of an implementation, and their effects."""
 
     def reply(self, served: Served, *functions: Callable[..., Any]) -> tuple[Any, Any]:
         """The reply to "hello", and the asks of the model."""
@@ -163,7 +163,7 @@ def test_hook_intercept_request(sayso_served: Served) -> None:
     talk.say("delete it")
     proposed = list(talk.messages)
     assert talk.approve()["content"] == "not today"
-    # A block has no side effect: the call waits as before.
+    # A block has no side effect: the call is still pending.
     assert ran == []
     reply = service.conversation(*proposed).reject()
     assert reply["content"] == "not today"
@@ -389,7 +389,7 @@ ROUTE = """
         router.add_api_route("/mine", lambda: None)
         return router
 """
-# What extension modules in Rust raise is no Exception.
+# Extension modules in Rust raise an exception that is no Exception.
 PANIC = "class Panic(BaseException): ...\n"
 BROKEN = {
     "raises at import": ("raise OSError('no disk')", "cannot be imported: OSError: no disk"),
@@ -441,7 +441,7 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_broken_plugin_stops_the_start_with_one_line(tmp_path: Path, case: str) -> None:
     source, cause = BROKEN[case]
-    # Beside one that hangs, what is good and what is bad has little time: it must do little.
+    # Beside a hanging plugin, good and bad ones get little time, so they must do little.
     hangs = case.startswith("hangs")
     light = "from sayso import hookimpl\n@hookimpl\ndef on_event(event): pass"
     install(tmp_path, "good", light if hangs else ROUTE)
@@ -743,7 +743,7 @@ class TestFailuresInATurn:
 
 
 class TestFailuresOfLife:
-    """At start a failure names the plugin; at the end the others are still left."""
+    """At the start a failure names the plugin; at the end the others are still left."""
 
     @pytest.mark.parametrize("hook", ["lifespan", "resources"])
     @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Plugins use of their host what `sayso.hosting` says, and the docs name all of it."""
+"""Plugins use only those parts of their host that `sayso.hosting` names, and the docs name all of
+them."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ def members(protocol: type) -> set[str]:
 
 
 def used(source: str) -> Iterator[tuple[str, ...]]:
-    """The paths of attributes that `source` takes of a host: of an argument `host: Host`, and of
-    an attribute `host` or `_host` of anything."""
+    """The attribute paths that `source` uses of a host: of an argument `host: Host`, and of an
+    attribute `host` or `_host` of any object."""
     yield from _used(ast.parse(source), is_host=False)
 
 
@@ -108,7 +109,7 @@ def test_a_name_of_a_machine_is_no_host() -> None:
 
 def test_the_plugins_use_most_of_what_is_offered() -> None:
     found = {path[0] for each in PLUGINS for path in used(each.read_text(encoding="utf-8")) if path}
-    # Endpoints of the core take these three, which are there for plugins that are as quick.
+    # The core's endpoints use these three, which are also for plugins that need the speed.
     assert members(Host) - found <= {"begin", "end_of", "failure_of"}
 
 

@@ -1,4 +1,4 @@
-"""A JSON schema, whoever wrote it, cannot keep the process busy: design, section 6, "The deed"."""
+"""A JSON schema by any author cannot keep the process busy: design, section 6, "The deed"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Imports run down the layers and never in a circle, file by file, also for type checkers alone."""
+"""Imports run down the layers and never in a circle, file by file, also those for type checkers
+alone."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ A file may import files of its own layer and of lower ones. Each layer in one se
 CIRCLES: tuple[Set[str], ...] = (
     frozenset(f"sayso.workers.{name}" for name in ("loop", "running", "threads", "workers")),
 )
-"""The circles that may be: a loop, its work and its threads are one thing in four files."""
+"""The allowed circles: a loop, its work and its threads are one thing in four files."""
 
 UVICORN = frozenset({"sayso.server", "sayso.threaded"})
 """The files beside the listener's that may import uvicorn: one does so in parts, to start quickly,
@@ -65,7 +66,8 @@ def files() -> Mapping[str, Path]:
 
 
 def imported(source: str, known: Set[str]) -> Iterator[str]:
-    """The modules that `source` imports, anywhere in it; those not `known` by their first name."""
+    """The modules that `source` imports, anywhere in it; those not in `known` by their first
+    name."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.ImportFrom(module=str(module), names=names):
@@ -108,7 +110,7 @@ def circles(edges: Mapping[str, Set[str]]) -> list[Set[str]]:
 
 
 def layer(module: str) -> int:
-    """The place of the module's layer, from 1 at the bottom; 0 for one that the table lacks."""
+    """The position of the module's layer, from 1 at the bottom; 0 if the table lacks it."""
     part = module.split(".")[1]
     return next((n for n, names in enumerate(LAYERS, 1) if part in names.split()), 0)
 

@@ -1,5 +1,5 @@
-"""What plugins may import of the core, and the core of them (design, section 3); its own layers are
-in `test_import_layers.py`."""
+"""The allowed imports of plugins from the core, and of the core from plugins (design, section 3);
+the core's own layers are in `test_import_layers.py`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOCUMENTED = (
 )
 """The modules of the core that plugins may import from besides `sayso` itself."""
 IN_TESTS = ("sayso.testing", "sayso.ledger.conformance", "sayso.ledger.log")
-"""Those that their tests may import from besides."""
+"""The modules that also their tests may import from."""
 
 HEAVY = {
     "fastapi",
@@ -38,7 +38,7 @@ HEAVY = {
     "openai",
     "a2a",
     "psycopg",
-    # Some milliseconds, at the first look for plugins.
+    # It takes some milliseconds, at the first search for plugins.
     "importlib_metadata",
 }
 
@@ -73,7 +73,8 @@ def parts() -> set[str]:
 
 
 def documented(name: str, in_tests: bool) -> bool:
-    """Whether a plugin may import `name`: a documented module, or what such a module lists."""
+    """Whether a plugin may import `name`: a documented module, or a name that such a module
+    lists."""
     module, _, listed = name.rpartition(".")
     if name in DOCUMENTED or (
         module in DOCUMENTED and listed in importlib.import_module(module).__all__
@@ -83,7 +84,7 @@ def documented(name: str, in_tests: bool) -> bool:
 
 
 def plugin_offences(package: str, source: str, in_tests: bool = False) -> list[str]:
-    """The imports of a plugin's module that are not of the public API or its own package."""
+    """The imports of a plugin's module that are neither public API nor its own package."""
     offences = []
     for name in imported(source):
         root, *rest = name.split(".")

@@ -1,4 +1,5 @@
-"""Each command that installs Sayso brings ours, though an index has strangers' of each name."""
+"""Each command that installs Sayso installs ours, even if an index has strangers' under each
+name."""
 
 from __future__ import annotations
 
@@ -32,13 +33,13 @@ LINES = sorted(
         for line in re.findall(r"\bpip install [^`\n]+", page.read_text("utf-8"))
     }
 )
-"""What README, documentation and examples tell people to type."""
+"""The commands in README, documentation and examples."""
 HIGHER = "0.1.99"
 """A version that every requirement on Sayso admits."""
 
 
 class Outside:
-    """A public index with wheels of strangers, and a shell in which pip sees it and no other."""
+    """A public index with wheels of strangers, and a shell in which pip uses it and no other."""
 
     def __init__(self, folder: Path, wheels: Path, made: Environment) -> None:
         self.index, self.beside, self.made = folder / "simple", folder / "beside", made
@@ -65,14 +66,15 @@ class Outside:
         (folder / "index.html").write_text("\n".join(links), "utf-8")
 
     def shell(self, line: str, folder: Path, **environ: str) -> str:
-        """What the command prints in a shell whose pip and Python are those of the environment."""
+        """The output of the command in a shell with the environment's pip and Python."""
         settings = {
             "PATH": f"{self.made.python.parent}{os.pathsep}{os.environ['PATH']}",
             "PIP_CONFIG_FILE": os.devnull,
             "PIP_INDEX_URL": self.index.as_uri(),
             "PIP_EXTRA_INDEX_URL": "",
             "PIP_FIND_LINKS": str(self.beside),
-            # The environment has what builds, and pip understands "0" so: without isolation.
+            # The environment has the build tools; in this variable pip reads "0" as: without
+            # isolation.
             "PIP_NO_BUILD_ISOLATION": "0",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PIP_NO_COMPILE": "1",
@@ -80,7 +82,8 @@ class Outside:
         return run(["sh", "-c", line], folder, **settings | environ)
 
     def sources(self, line: str, folder: Path) -> dict[str, str]:
-        """What the command would install of Sayso's names, each with the URL that it comes from."""
+        """The distributions with Sayso's names that the command would install, each with its
+        URL."""
         report = self.index.parent / "report.json"
         self.shell(line, folder, PIP_DRY_RUN="1", PIP_QUIET="1", PIP_REPORT=str(report))
         found = {
@@ -91,7 +94,7 @@ class Outside:
 
 
 def empty(folder: Path, wheels: Path) -> Outside:
-    """An environment with pip and what builds, nothing else, in the midst of strangers."""
+    """An environment with pip and the build tools only, in the midst of strangers."""
     made = Environment.empty(folder / "environment", wheels)
     made.install("pip", "hatchling", "editables")
     return Outside(folder, wheels, made)
@@ -99,12 +102,13 @@ def empty(folder: Path, wheels: Path) -> Outside:
 
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Outside:
-    """One into which nothing is installed."""
+    """An environment into which nothing is installed."""
     return empty(tmp_path_factory.mktemp("outside"), wheels)
 
 
 def home(line: str, wheels: Path) -> Path:
-    """Where a command of the documentation is typed: beside the wheels, or in the checkout."""
+    """The folder in which a command of the documentation is typed: beside the wheels, or in the
+    checkout."""
     return wheels if "dist/" in line else ROOT
 
 

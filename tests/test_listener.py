@@ -54,7 +54,7 @@ def status(connection: socket.socket) -> bytes:
 
 
 def send_without_end(connection: socket.socket, piece: bytes) -> int:
-    """How many bytes were sent before the service closed the connection."""
+    """The number of bytes sent before the service closed the connection."""
     sent = 0
     try:
         while sent < 64 * 2**20:
@@ -194,7 +194,7 @@ def test_flood_of_requests_is_left_in_the_network(service: Service) -> None:
             assert came, "closed before all was answered"
             unread += came
             answered += unread.count(status)
-            # A status line may come in two pieces.
+            # A status line may arrive in two pieces.
             unread = unread[1 - len(status) :]
             if not ours:
                 held = [o for o in gc.get_objects() if type(o) is protocol.Http]
@@ -214,7 +214,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 
 @pytest.fixture
 def brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    """Where heads have to come in time too, on a machine that may be slow."""
+    """A service with a short time limit for heads, which a slow machine must meet, too."""
     monkeypatch.setattr(protocol, "HEAD_TIME", 3.0)
     with kept() as running:
         yield running
@@ -276,7 +276,7 @@ def test_connection_whose_body_stalls_is_closed_in_time(
 
 @contextmanager
 def unread(service: Service, sent: bytes) -> Iterator[socket.socket]:
-    """A connection whose client takes a few kilobytes of the replies into its buffer."""
+    """A connection whose client takes only a few kilobytes of the replies into its buffer."""
     with closing(socket.socket()) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(DEADLINE)
@@ -308,7 +308,7 @@ def sent_to(connection: socket.socket) -> bool:
 
 
 def established(connection: socket.socket) -> bool:
-    """Whether the service still holds its end of the connection, as the kernel tells it."""
+    """Whether the service still holds its end of the connection, according to the kernel."""
     ours = f"{connection.getsockname()[1]:04X}"
     rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
     return any(remote.endswith(f":{ours}") and state == "01" for _, _, remote, state, *_ in rows)
@@ -318,7 +318,7 @@ def test_connection_is_kept_while_its_client_takes_a_little(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(corked, "SEND_TIME", 0.01)
-    # Each look that finds less begins another.
+    # Each read that finds less is followed by another.
     sizes = [5, 4, 4, 3, 3, 3, 9]
 
     class Sending:
@@ -495,7 +495,7 @@ def test_http_1_0_gets_no_websocket(service: Service) -> None:
 
 @contextmanager
 def waiting(path: bytes, **options: Any) -> Iterator[tuple[socket.socket, threading.Event]]:
-    """A connection on which a reply is due, and what lets it come."""
+    """A connection on which a reply is pending, and the event that lets it continue."""
     begun, go_on = threading.Event(), threading.Event()
 
     def agent(messages: Sequence[Message], context: object) -> str:
@@ -508,7 +508,7 @@ def waiting(path: bytes, **options: Any) -> Iterator[tuple[socket.socket, thread
         connection.sendall(sent + SMALL)
         assert begun.wait(DEADLINE)
         if path == b"/api/chat-stream":
-            # The head of a stream goes out before its first event.
+            # The head of a stream is sent before its first event.
             assert b" 200 OK" in connection.recv(65536)
         yield connection, go_on
         go_on.set()

@@ -89,6 +89,11 @@ def test_arguments_stay_one_by_one_for_formatters_that_look_at_them() -> None:
     assert (shown.args[0], shown.args[2]) == ("1.2.3.4:5", 200)
 
 
+def test_a_record_without_a_name_can_be_made() -> None:
+    # As libraries make one to see which attributes there are.
+    assert logging.makeLogRecord({}).name is None
+
+
 @pytest.mark.parametrize(
     "text", ["https://example.com/?q=cats", "user@example.com", "a=b", "http://[::1", "?x=1;y=2"]
 )
@@ -215,3 +220,87 @@ def test_log_of_a_service_has_one_line_a_record(tmp_path: Path) -> None:
 
 
 _JSON = {"Content-Type": "application/json"}
+
+
+def test_a_record_made_of_attributes_alone_needs_no_name() -> None:
+    assert logging.makeLogRecord({"msg": "from another process"}).getMessage()
+
+
+def in_json(record: logging.LogRecord) -> dict[str, Any]:
+    handler = StandardError(as_json=True)
+    stream = io.StringIO()
+    handler.setStream(stream)
+    handler.handle(record)
+    text = stream.getvalue()
+    assert text.endswith("\n")
+    assert text.count("\n") == 1
+    line: dict[str, Any] = json.loads(text)
+    return line
+
+
+def test_a_json_record_is_one_line_that_nobody_forges() -> None:
+    said = record("tool said %s", 'a\n{"level": "info"}\u2028\x1b[2J')
+    said.created = 0.25
+    assert in_json(said) == {
+        "timestamp": "1970-01-01T00:00:00.250Z",
+        "level": "info",
+        "logger": "sayso",
+        "event": 'tool said a\n{"level": "info"}\u2028\x1b[2J',
+    }
+
+
+def test_a_json_record_has_its_trace_and_its_fields_without_credentials() -> None:
+    address = f"https://ann:{SECRET}@example.com/v1"
+    try:
+        raise ValueError(address)
+    except ValueError:
+        said = record("failed", exc_info=sys.exc_info())
+    said.turn, said.tokens, said.address, said.sock = "t1", 12, address, object()
+    line = in_json(said)
+    assert (line["turn"], line["tokens"]) == ("t1", 12)
+    assert "sock" not in line
+    assert line["exception"].startswith("Traceback")
+    assert SECRET not in json.dumps(line)
+    assert "example.com" in line["address"]
+
+
+def test_a_long_value_of_a_json_record_is_cut_and_says_so() -> None:
+    line = in_json(record("x" * 100_000))
+    assert line["event"].endswith("x... (100000 characters)")
+    assert len(line["event"]) < 10_000
+
+
+def test_fields_follow_a_line_of_text_as_words_that_one_can_grep() -> None:
+    said = record("turn ended")
+    said.turn, said.seconds, said.who = "t1", 0.5, "ann\nlee x=1"
+    assert written(said) == 'turn ended turn=t1 seconds=0.5 who="ann\\nlee x=1"\n'
+
+
+def test_the_ids_of_the_current_span_stand_in_a_json_record() -> None:
+    trace = pytest.importorskip("opentelemetry.trace")
+    context = trace.SpanContext(0xABC, 0xDEF, is_remote=False)
+    with trace.use_span(trace.NonRecordingSpan(context)):
+        line = in_json(record("inside"))
+    assert line["trace_id"] == f"{0xABC:032x}"
+    assert line["span_id"] == f"{0xDEF:016x}"
+
+
+def test_a_service_writes_its_log_as_json(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(
+        "import logging\n"
+        "logging.getLogger('sayso.mine').warning('loaded')\n"
+        "def agent(messages, context):\n    return 'hi'\n"
+    )
+    command = [sys.executable, "-m", "sayso", "serve", "agent.py", "--log-format", "json"]
+    environ = os.environ | {"SAYSO_SERVER__HOST": "127.0.0.1", "SAYSO_SERVER__PORT": "0"}
+    with closing(Program(command, tmp_path, environ)) as service:
+        assert service.port
+        service.process.terminate()
+        assert service.end() == 0
+    lines = [line for line in service.said.splitlines() if not line.startswith("sayso: ")]
+    found = [json.loads(line) for line in lines]
+    assert [(each["logger"], each["event"]) for each in found] == [("sayso.mine", "loaded")]
+
+
+def test_record_that_is_made_without_a_name_is_a_record() -> None:
+    assert logging.makeLogRecord({"msg": "said"}).getMessage() == "said"

@@ -1,4 +1,4 @@
-"""User code gets a long conversation as it gets a short one: a plain list of messages."""
+"""User code gets a long conversation in the same form as a short one: a plain list of messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class State(BaseModel):
 
 
 class Saying(BaseModel):
-    """What an agent keeps of a message in a model of its own."""
+    """A message in an agent's own model."""
 
     model_config = {"from_attributes": True}
     role: str

@@ -119,7 +119,7 @@ def test_loop_without_a_descriptor_to_be_had_is_woken_all_the_same(
 
 def test_loop_that_watches_no_further_descriptor_keeps_none_of_them(make: Make) -> None:
     class Full:
-        """The running loop, which can watch nothing more."""
+        """The running loop, which can watch no further descriptor."""
 
         def __init__(self) -> None:
             self.is_closed = asyncio.get_running_loop().is_closed
@@ -172,7 +172,7 @@ def test_closed_loop_drops_what_is_posted_and_gives_its_descriptors_back(
 
 
 def mailbox_of_another_loop_is_remembered(make: Make) -> None:
-    """Each thread keeps the last mailbox that it used: let that be a new one."""
+    """Each thread keeps the last mailbox that it used: make that a new one."""
 
     async def main() -> None:
         mailbox()

@@ -1,4 +1,4 @@
-"""Masking: a secret is known however it is encoded, in the time that a text's length takes."""
+"""Masking: a secret is recognised in every encoding, in time proportional to the text."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ NEIGHBOURS = {
     "indented lines": 43,
     "lines in JSON": 49,
 }
-"""How many characters of base64 do not depend on the secret alone."""
+"""The number of base64 characters that do not depend on the secret alone."""
 
 
 @pytest.mark.parametrize("kind", ENCODED)

@@ -1,4 +1,4 @@
-"""Reading requests: what is taken, what is refused, and that no refusal repeats a value."""
+"""Reading requests: valid ones, refused ones, and no refusal that repeats a value."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_what_is_masked_stays_as_it_is_when_it_is_masked_again(secret: str) -> N
 
 
 def in_json(text: str) -> list[str]:
-    """The text as it stands in JSON that Python, others, or the tools of Kubernetes write."""
+    """The text in the JSON of Python, of others, and of the tools of Kubernetes."""
     plain = json.dumps(text, ensure_ascii=False)[1:-1]
     kubectl = plain.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
     return [json.dumps(text)[1:-1], plain, kubectl]
@@ -292,7 +292,7 @@ def test_a_long_kubeconfig_is_read_in_the_time_that_its_length_takes(piece: str)
     kubeconfig = piece * (1_000_000 // len(piece))
     start = time.process_time()
     list(in_kubeconfig(base64.b64encode(kubeconfig.encode()).decode()))
-    # What grows with the square of its length takes minutes.
+    # Quadratic time would take minutes.
     assert time.process_time() - start < 10
 
 
@@ -331,7 +331,7 @@ def test_thousands_of_secrets_are_masked_without_searching_the_text_for_each_of_
     text = f"{keys[7]}, {keys[4000]} and {keys[4000]} abcd " + "of a long output " * 60_000
     start = time.process_time()
     masked = mask({"said": [text, "nothing"], keys[1]: 1}, secrets)
-    # One after another they took several seconds.
+    # One after another took several seconds.
     assert time.process_time() - start < 2
     assert masked["said"][0].startswith("[secret], [secret] and [secret] [secret] of a long")
     assert masked["said"][1:] == ["nothing"] and masked["[secret]"] == 1
@@ -384,13 +384,13 @@ def test_the_newest_platform_context_wins_field_by_field() -> None:
             said("user", tenant_name="two", user_id=None, zone="eu"),
         ]
     )
-    # Clients that write their whole model send null for what they do not say.
+    # Clients that write their whole model send null for fields that they do not state.
     assert (merged.tenant_name, merged.user_id) == ("two", "u1")
     assert merged.model_dump(exclude_none=True).get("zone") == "eu"
 
 
 def test_of_a_long_body_only_the_first_wrong_item_of_each_list_is_told() -> None:
-    # Millions of them took gigabytes, and a minute in which nobody else was answered.
+    # Millions of errors took gigabytes, and a minute in which nobody else was answered.
     wrong = {"role": "user", "content": 1, "data": {"cmds": [{}] * 9000, "tool_calls": [1, 2]}}
     with pytest.raises(InvalidRequest) as refused:
         parse_request(body(user(), *[wrong] * 2))
@@ -406,7 +406,8 @@ def test_of_a_long_body_only_the_first_wrong_item_of_each_list_is_told() -> None
 
 
 def test_while_a_long_body_is_read_its_values_are_not_looked_through_for_garbage() -> None:
-    # That took most of the time of a body of millions of values, in which nobody is answered.
+    # These once took most of the time for a body of millions of values, during which nobody is
+    # answered.
     links = [{"url": ""}] * 50_000
     collected: list[str] = []
     gc.callbacks.append(lambda phase, info: collected.append(phase))

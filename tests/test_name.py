@@ -1,4 +1,4 @@
-"""The project has one name; the one that it had before its first release stands nowhere."""
+"""The project has one name; the name before its first release occurs nowhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-# In two halves, or this file would hold the word itself.
+# In two halves, or this file would contain the word itself.
 FORMER = "ass" + "ent"
 
 

@@ -1,4 +1,4 @@
-"""`sayso new`: what it writes installs, runs and passes its own tests at once."""
+"""`sayso new`: the written projects install, run and pass their own tests at once."""
 
 from __future__ import annotations
 

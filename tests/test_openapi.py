@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the service does: each route, reply and refusal."""
+"""The OpenAPI document is true: each route, reply and refusal."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_openapi_names_who_must_say_who_calls_and_leaves_files_out() -> None:
 
 
 def validator(document: dict[str, Any], schema: dict[str, Any]) -> Callable[[Any], None]:
-    """What raises for a value that `schema` of `document` does not allow."""
+    """A validator that raises for values that `schema` of `document` does not allow."""
     made = jsonschema_rs.validator_for({**schema, "components": document["components"]})
     return made.validate
 

@@ -1,4 +1,4 @@
-"""The wheels: what is in them, and that they work without the checkout."""
+"""The wheels: their contents, and that they work without the checkout."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_metadata_is_complete(built: dict[str, Path]) -> None:
         said = metadata(wheel)
         assert said["Summary"] and said["Requires-Python"] == ">=3.11", name
         assert str(said.get_payload()).strip(), name
-        # Not ours to choose, and not to be passed over.
+        # We do not choose it, and must not leave it out.
         assert said["License"] == "None has been chosen yet; the owner of the project has to.", name
         assert said["Description-Content-Type"] == "text/markdown", name
         classifiers = said.get_all("Classifier", [])
@@ -91,7 +91,7 @@ def test_requirements_on_each_other_admit_this_version(folder: Path) -> None:
 
 
 def brought(core: Message, extra: str) -> set[str]:
-    """The names that `extra` of the core brings."""
+    """The names that `extra` of the core installs."""
     found = [Requirement(line) for line in core.get_all("Requires-Dist", [])]
     asked = [r for r in found if r.marker and "extra" in str(r.marker)]
     return {r.name for r in asked if r.marker and r.marker.evaluate({"extra": extra})}
@@ -113,7 +113,7 @@ def test_all_brings_what_every_extra_does(built: dict[str, Path]) -> None:
 
 
 def test_pip_of_python_3_13_can_read_every_marker(built: dict[str, Path]) -> None:
-    # 24.1 to 25.0 compares versions where the right side is one, and fails on a left that is not.
+    # 24.1 to 25.0 compares as versions if the right side is one, and fails if the left side is not.
     for name, wheel in built.items():
         lines = metadata(wheel).get_all("Requires-Dist", [])
         assert [line for line in lines if re.search(r"extra == .v?\d", line)] == [], name
@@ -147,9 +147,9 @@ def test_installed_wheels_work_without_the_checkout(empty: Environment, tmp_path
 
 
 WHOLE = {"anthropic": ".model", "openai": ".model", "postgres": ".store", "demo": ".offline"}
-"""The module of a distribution that imports all that it needs, where that is not its first."""
+"""The module of a distribution that imports all its requirements, if that is not its first one."""
 NAMED = re.compile(r"sayso\[([a-z0-9,]+)\]")
-"""The extras that README and documentation tell people to install together."""
+"""The extras that README and documentation recommend to install together."""
 
 
 def combinations() -> list[str]:
@@ -212,6 +212,6 @@ def test_installation_is_small(empty: Environment, tmp_path: Path) -> None:
         "print(*sorted({d.name.lower().replace('_', '-') for d in m.distributions()}))"
     )
     names = run([str(empty.python), "-c", code], tmp_path).split()
-    # What plain FastAPI needs with uvicorn's usual extras, importlib_metadata and the two that it
-    # needs, and no more.
+    # The packages of plain FastAPI with uvicorn's usual extras, importlib_metadata and its two
+    # requirements, and no more.
     assert len([name for name in names if not OURS.fullmatch(name)]) <= 22, names

@@ -1,4 +1,4 @@
-"""What an approver reads stands in the order in which it runs, and no rejection is passed over."""
+"""An approver reads texts in the order in which they run, and no rejection is ignored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sayso.testing import Service, scripted, served
 from sayso.wire.characters import escaped
 
 RIGHT = "\u05d0 3 > 9 \u05d1"
-"""A comparison between two Hebrew letters, which a screen turns round."""
+"""A comparison between two Hebrew letters, which a screen reverses."""
 
 
 @pytest.mark.parametrize("shown", [lambda text: visible(text, strict=True), pretty])
@@ -22,7 +22,7 @@ def test_text_between_right_to_left_letters_keeps_its_order_on_a_terminal(shown:
     assert "\u2068\u05d0\u2069 3 > 9 \u2068\u05d1\u2069" in shown(RIGHT)
     words = "\u05d0\u05d1 \u05d2\u05d3"
     assert f"\u2068{words}\u2069" in shown(words)
-    # An isolate of the model's own ends none of ours.
+    # An isolate in the model's own text does not end ours.
     assert "\u2069\u05d0" not in shown("\u2069\u05d0")
 
 

@@ -1,4 +1,4 @@
-"""Settings of other people's plugins: whatever pydantic lets them have is read and shown."""
+"""Settings of other people's plugins: everything that pydantic allows is read and shown."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def install(folder: Path, module: str, source: str, plugins: dict[str, str]) -> 
 
 
 def sayso(folder: Path, *words: str, **environ: str) -> str:
-    """What the command writes; its standard error where it fails."""
+    """The output of the command; its standard error if it fails."""
     ran = subprocess.run(
         [sys.executable, "-m", "sayso", *words],
         cwd=folder,

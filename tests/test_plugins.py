@@ -36,7 +36,7 @@ HOST = cast("Any", SimpleNamespace(config=NONE))
 
 
 def installed(*names: str) -> dict[str, Installed]:
-    """What `discover` would find."""
+    """The result of `discover` for these names."""
     return {
         name: Installed(name, f"dist-{name}", "1.0", EntryPoint(name, "nowhere", "sayso"))
         for name in sorted(names)
@@ -198,7 +198,7 @@ MODULE = """
     def on_event(event): pass
 """
 
-# What extension modules in Rust raise is no Exception.
+# Extension modules in Rust raise an exception that is no Exception.
 PANIC = "class Panic(BaseException): ...\n"
 
 

@@ -1,8 +1,8 @@
-"""What Sayso relies on without a promise: parts of uvicorn and httptools, and private names.
+"""The undocumented names that Sayso relies on: parts of uvicorn and httptools, and private names.
 
-uvicorn documents how it is configured and run, not how its protocols are made; the listener is
-built on these. Each such name is listed with the file that needs it. A release of uvicorn without
-one fails here, by the name, and so does code that begins to rely on another one.
+uvicorn documents its configuration and running, not its protocol classes; the listener derives from
+these. Each such name is listed with the file that needs it. A release of uvicorn without one fails
+here, by the name, and so does code that begins to rely on another one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BASES: dict[str, type] = {
     "Server": uvicorn.Server,
     "Config": uvicorn.Config,
 }
-"""The classes that Sayso derives from, by the last word with which the code names them."""
+"""The classes that Sayso derives from, by the last word of their name in the code."""
 HOLDERS: dict[str, type] = {
     "_connection": HttpToolsProtocol,
     "connection": HttpToolsProtocol,
@@ -50,7 +50,7 @@ HOLDERS: dict[str, type] = {
     "parser": httptools.HttpRequestParser,
     "server_state": ServerState,
 }
-"""The variables and attributes that hold an object of one of these, by name."""
+"""The variables and attributes that have an object of one of these, by name."""
 RELIED_ON: dict[str, dict[str, str]] = {
     "core/sayso/listener/exchange.py": {
         "FlowControl": "write_paused",
@@ -98,7 +98,7 @@ RELIED_ON: dict[str, dict[str, str]] = {
     "core/sayso/threaded.py": {"Server": "run should_exit startup"},
     "plugins/mcp/sayso_mcp/running.py": {"Server": "capture_signals"},
 }
-"""Of each file, the names that it overrides or uses of each class."""
+"""For each file, the names of each class that it overrides or uses."""
 
 PRIVATE: dict[str, dict[type, str]] = {
     "core/sayso/listener/protocol.py": {
@@ -115,13 +115,14 @@ PRIVATE: dict[str, dict[type, str]] = {
         DatabasePushNotificationConfigStore: "_from_orm _to_orm",
     },
 }
-"""Of each file, the names with an underscore that belong to classes of others."""
+"""For each file, the names with an underscore that belong to classes of others."""
 PYTHON = {"_asdict", "_exit", "_getframe", "_replace", "_Decompress", "_TypedDictMeta"}
-"""Python's own: documented ones, one of an annotation, and one that only 3.11 is asked for."""
+"""Python's own: documented ones, one of an annotation, and one that is only used on 3.11."""
 
 
 def members(base: type) -> set[str]:
-    """The names of a class, and of what its methods set, without those that asyncio promises."""
+    """The names of a class, and of the attributes that its methods set, without those that asyncio
+    documents."""
     found = {name for name in dir(base) if not name.startswith("__")}
     for each in base.__mro__:
         if each.__module__.startswith(("uvicorn.", "a2a.")):
@@ -164,7 +165,7 @@ def used(path: Path) -> dict[str, set[str]]:
 
 
 def _names_of(definition: ast.ClassDef) -> Iterator[str]:
-    """The methods that a class defines, its attributes, and all that it asks of itself."""
+    """The methods that a class defines, its attributes, and everything that it uses of itself."""
     for node in definition.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield node.name
@@ -176,7 +177,7 @@ def _names_of(definition: ast.ClassDef) -> Iterator[str]:
 
 
 def private(path: Path) -> set[str]:
-    """The names with an underscore that a file asks of objects, none of which Sayso defines."""
+    """The names with an underscore that a file uses of objects and that Sayso does not define."""
     tree = ast.parse(path.read_text("utf-8"))
     asked = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return {n for n in asked if n.startswith("_") and not n.endswith("__")} - own() - PYTHON
@@ -195,7 +196,7 @@ def own() -> set[str]:
                     found.add(name)
                 case ast.Attribute(attr=name, ctx=ast.Store()):
                     found.add(name)
-    # A method that overrides one of somebody else's is not Sayso's own.
+    # A method that overrides somebody else's is not Sayso's own.
     others = {names for listed in PRIVATE.values() for names in listed.values()}
     return found - set(" ".join(others).split())
 
@@ -232,7 +233,7 @@ def test_exchange_has_what_uvicorn_asks_of_a_cycle() -> None:
         if isinstance(node, ast.Attribute) and last_word(node.value) in ("cycle", "existing_cycle")
     }
     assert {"keep_alive", "response_complete"} <= asked
-    # uvicorn starts the task of a cycle of its own, and gives that one bodies alone.
+    # uvicorn starts the task of a cycle of its own, and gives bodies only to that one.
     assert {name for name in asked if not hasattr(Exchange, name)} <= {"body", "run_asgi"}
 
 

@@ -1,7 +1,7 @@
-"""What the README tells a newcomer to do works: its blocks run in order, in one folder.
+"""The README's instructions for a newcomer work: its blocks run in order, in one folder.
 
-A fence says what its block is: `sh` is run, `sh service` is a service that runs until the next
-one, `python NAME`, `toml NAME` are files, `python run` is run; `not-run` and `text` are only read.
+A fence says what its block is: `sh` is run, `sh service` is a service that runs until the next one,
+`python NAME`, `toml NAME` are files, `python run` is run; `not-run` and `text` are only read.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def blocks() -> Iterator[Block]:
 
 @dataclass
 class Newcomer:
-    """Follows the README in `folder`; the port is a free one in the place of 8000."""
+    """Follows the README in `folder`; a free port replaces 8000."""
 
     folder: Path
     port: str
@@ -99,7 +99,8 @@ class Newcomer:
                 raise AssertionError(f"line {block.line}: nobody knows what this block is")
 
     def prelude(self) -> str:
-        """What the newcomer's shell has from the blocks before, and a chat that finds the port."""
+        """The variables of the newcomer's shell from earlier blocks, and a chat that finds the
+        port."""
         address = f"127.0.0.1:{self.port}"
         return (
             ". ./session\n"
@@ -174,7 +175,7 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
 
 
 def said_after(newcomer: Newcomer, text: str) -> str:
-    """What the block that contains `text` printed."""
+    """The output of the block that contains `text`."""
     (block,) = [b for b in blocks() if text in b.text and b.line in newcomer.said]
     return newcomer.said[block.line]
 

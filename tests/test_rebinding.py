@@ -100,7 +100,7 @@ def test_page_decides_nothing_over_a_websocket(service: Service) -> None:
 
 
 def _socket(service: Service) -> ClientConnection:
-    # The name stands in `Host`; where it leads is the page's own affair.
+    # The name is only in `Host`; its real address does not matter.
     reached = socket.create_connection(("127.0.0.1", service.port))
     where = f"ws://evil.example:{service.port}/api/chat-ws"
     return connect(where, sock=reached, origin=Origin(f"http://evil.example:{service.port}"))

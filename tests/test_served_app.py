@@ -64,7 +64,7 @@ def test_service_imports_fastapi_only_where_something_asks_for_it(
 
 
 def test_service_is_a_fastapi_where_a_lifespan_may_set_up_traces(tmp_path: Path) -> None:
-    # FastAPI has spans of its own, from the first request on at which the SDK is set up.
+    # FastAPI makes spans of its own, from the first request after the SDK is set up.
     (tmp_path / "own.py").write_text(AGENT.format(first=""))
     (tmp_path / "opentelemetry" / "sdk").mkdir(parents=True)
     (tmp_path / "opentelemetry" / "sdk" / "__init__.py").touch()
@@ -103,7 +103,7 @@ def agent(messages, context):
 
 
 def test_request_is_traced_once_where_a_tracer_replaces_both_frameworks(tmp_path: Path) -> None:
-    # As `opentelemetry-instrument` does where both of its instrumentations are installed.
+    # The effect of `opentelemetry-instrument` if both of its instrumentations are installed.
     (tmp_path / "own.py").write_text(TRACING)
     with serving(Path(sys.executable), tmp_path, "own:agent") as service:
         before = int(service.post("/api/chat", REQUEST).json()["content"])
@@ -212,7 +212,7 @@ def asked(service: Service, method: str, path: str) -> tuple[int, list[Any], byt
 
 
 class Closed:
-    """A middleware that lets nobody in."""
+    """A middleware that admits nobody."""
 
     def __init__(self, app: Any) -> None:
         self.app = app

@@ -119,7 +119,7 @@ def test_service_whose_log_nobody_reads_serves_all_the_same(tmp_path: Path) -> N
     os.close(reader)
     command = [sys.executable, "service.py"]
     environ = os.environ | {"PYTHONPATH": str(CORE), "PYTHONDONTWRITEBYTECODE": "1"}
-    # With a buffer, too, as Python has it unless told otherwise.
+    # With a buffer, too, which is Python's default.
     environ.pop("PYTHONUNBUFFERED", None)
     with subprocess.Popen(command, cwd=tmp_path, env=environ, stderr=writer) as process:
         os.close(writer)
@@ -453,7 +453,7 @@ def test_serve_inside_a_running_loop_says_what_to_do_instead() -> None:
 def test_module_that_serves_when_it_is_imported_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # It served by its own options, and at SIGTERM the service that was asked for began.
+    # It once served with its own options, and at SIGTERM the service that was asked for began.
     file = tmp_path / "unguarded.py"
     file.write_text("from sayso import Agent, serve\nagent = Agent()\nserve(agent, port=0)\n")
     with pytest.raises(SystemExit):

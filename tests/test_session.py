@@ -1,4 +1,4 @@
-"""The session: its operations, its reserved key, and what may be stored."""
+"""The session: its operations, its reserved key, and the values that may be stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What start-up options promise, tried from outside: CORS, model config, limits, secrets, life."""
+"""Start-up options, tried from outside: CORS, model config, limits, secrets, lifespans."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def mine(request: Request) -> PlainTextResponse:
 
 
 class Closed(BaseHTTPMiddleware):
-    """Lets nobody in."""
+    """Admits nobody."""
 
     async def dispatch(self, request: Request, call_next: object) -> Response:
         return PlainTextResponse("closed", 403)
@@ -124,7 +124,7 @@ def test_app_without_its_lifespan_says_so_and_ends_its_stream(tmp_path: Path) ->
 
 
 class Guard(Plugin):
-    """Knows who says a name; one of its pages is for everybody."""
+    """Identifies callers who state a name; one of its pages is public."""
 
     name = "guard"
     public_paths = ("/page",)
@@ -199,7 +199,7 @@ def test_additional_router_that_claims_a_taken_path_is_refused(tmp_path: Path) -
     router.add_api_route("/api/chat", lambda: "mine", methods=["POST"])
     with pytest.raises(ValueError, match="POST /api/chat is served already"):
         app_of(tmp_path, answer, additional_routers=[router])
-    # Under another name of its parameter it would never be reached.
+    # With another name for its parameter it would never be reached.
     tasks = [Route("/a2a/tasks/{name}", mine)]
     with pytest.raises(ValueError, match=r"GET /a2a/tasks/\{name\} is served already"):
         app_of(tmp_path, answer, additional_routers=[Router(tasks)], a2a=True)
@@ -300,7 +300,7 @@ def serving_with(life: str, tmp_path: Path, workers: int = 1) -> Program:
 
 
 def failed_with(life: str, tmp_path: Path) -> str:
-    """What a service with this lifespan says until it has failed."""
+    """The output of a service with this lifespan until it has failed."""
     with closing(serving_with(life, tmp_path)) as running:
         assert running.end() == 1
     return running.said
@@ -361,7 +361,7 @@ def test_port_of_a_service_is_closed_while_a_lifespan_takes_its_time_to_end(
         until(refused)
         (tmp_path / "end").touch()
         assert running.end() == 0
-    # Nobody has killed it, which closes the port as well.
+    # It was not killed, which would close the port as well.
     assert (tmp_path / "ended").exists()
 
 

@@ -40,7 +40,7 @@ class Pipe:
         return ""
 
     def until_read(self, end: str) -> str:
-        """What is read until there is `end`, without what filled the pipe."""
+        """The data read until `end`, without the data that filled the pipe."""
         found = ""
 
         def read_on() -> bool:
@@ -81,7 +81,7 @@ def test_records_wait_for_the_reader_of_a_full_pipe_in_their_order(pipe: Pipe) -
 
 
 def test_long_records_of_several_processes_are_not_mixed(tmp_path: Path) -> None:
-    # Each handler stands for a process; they know nothing of one another.
+    # Each handler represents a process; they do not know of one another.
     path, records = tmp_path / "log", [letter * 50_000 for letter in "ab"]
 
     def write(record: str) -> None:
@@ -155,7 +155,7 @@ def test_records_that_nobody_can_read_any_more_are_left_out(
 
 
 class Buffered(io.TextIOWrapper):
-    """A stream without a descriptor that keeps what is written to it until it is flushed."""
+    """A stream without a descriptor that keeps its data until it is flushed."""
 
     def fileno(self) -> int:
         raise io.UnsupportedOperation

@@ -1,4 +1,5 @@
-"""What is recorded of a call is what its tool gets (design, section 6, "The deed": "Input")."""
+"""The recorded input of a call is the one that its tool gets (design, section 6, "The deed":
+"Input")."""
 
 from __future__ import annotations
 
@@ -103,7 +104,7 @@ ANY = st.recursive(
 
 
 def fields(needed: Json, **optional: Any) -> st.SearchStrategy[Json]:
-    """Objects with these fields, now and then with one more that closed types do not have."""
+    """Objects with these fields, sometimes with one more that closed types do not have."""
     return st.fixed_dictionaries(needed, optional={**optional, "dry_run": st.booleans()})
 
 
@@ -150,12 +151,12 @@ KINDS: list[tuple[Any, list[Any], st.SearchStrategy[Any]]] = [
 ]
 
 Parameters = list[tuple[str, Any, Any]]
-"""Of each parameter the name, the annotation and the default."""
+"""For each parameter the name, the annotation and the default."""
 
 
 @st.composite
 def parameters(draw: st.DrawFn) -> tuple[Parameters, Json]:
-    """Parameters, and an input for them that may or may not fit."""
+    """Parameters, and an input for them that may be valid or not."""
     made, sent = [("first", bool, False)], Json()
     for index in range(draw(st.integers(1, 3))):
         annotation, defaults, values = draw(st.sampled_from(KINDS))
@@ -169,7 +170,7 @@ def parameters(draw: st.DrawFn) -> tuple[Parameters, Json]:
 
 
 def spy(got: list[Json], made: Parameters, *, is_async: bool = False) -> Any:
-    """A function with these parameters, which notes what it gets."""
+    """A function with these parameters, which records its arguments."""
     defaults = {name: default for name, _, default in made if default is not NOTHING}
 
     def plain(**given: Any) -> None:
@@ -198,7 +199,8 @@ def run(made: Tool[..., Any], input: Json) -> None:
 
 
 def settled(made: Tool[..., Any], sent: Json) -> Recorded | None:
-    """What is recorded of an input; None where it is refused, as the tool refuses it, too."""
+    """The recorded form of an input; None if it is refused, in which case the tool refuses it,
+    too."""
     try:
         found = recorded(made, sent)
     except ToolInputError:
@@ -221,14 +223,14 @@ def sets(value: Any) -> Any:
 
 
 def within(value: Any) -> Any:
-    """All that stands in a value."""
+    """All values inside a value."""
     if isinstance(value, BaseModel):
         return {**value.__dict__, **(value.__pydantic_extra__ or {})}
     return vars(value) if dataclasses.is_dataclass(value) else repr(value)
 
 
 def check(found: Recorded, sent: Json, got: Json, types: Json, dumped: Json | None = None) -> None:
-    """`got` by name is what `found` shows, or the marks say otherwise."""
+    """Each argument in `got` equals the one in `found`, unless the marks say otherwise."""
     for name, value in got.items():
         mark = found.marks.get(name, {})
         if name not in found.input:
@@ -243,7 +245,7 @@ def check(found: Recorded, sent: Json, got: Json, types: Json, dumped: Json | No
         try:
             texts.append(adapter.dump_python(value, mode="json", round_trip=True, warnings=False))
         except Exception:
-            # A default of another type than the annotation says.
+            # A default of another type than the annotation.
             assert name in sent
         assert sets(stated) in [sets(text) for text in texts if is_json(text)]
     if "dry_run" in json.dumps(sent):
@@ -414,6 +416,54 @@ def test_secret_defaults_are_absent_marked_and_bound() -> None:
     assert one.digest == same_one.digest != other.digest
 
 
+def test_secret_defaults_within_parameters_are_shown_nowhere_and_bound() -> None:
+    def made(secret: str) -> list[Tool[..., Any]]:
+        class Access(BaseModel):
+            user: str = "root"
+            token: SecretStr = SecretStr(secret)
+
+        access = (dict[str, list[Access]], {})
+        key = (SecretStr, SecretStr(secret))
+        Place = create_model("Place", access=access, key=key)
+
+        @tool
+        def unsent(host: str, access: Access = Access()) -> None:  # noqa: B008
+            """Take the default of the parameter."""
+
+        @tool
+        def within(host: str, access: Access) -> None:
+            """Take the default of a field."""
+
+        @tool
+        def deep(host: str, places: list[Place]) -> None:  # type: ignore[valid-type]
+            """Take the defaults of fields of fields."""
+
+        @tool
+        def whole(access: Access) -> None:
+            """Take the fields of a model."""
+
+        return [unsent, within, deep, whole]
+
+    sent: list[dict[str, Any]] = [
+        {"host": "a"},
+        {"host": "a", "access": {"user": "bob"}},
+        {"host": "a", "places": [{"access": {"x": [{"user": "bob"}]}}]},
+        {"user": "bob"},
+    ]
+    marks: list[dict[str, Any]] = [
+        {"access": {"set_by": "service"}},
+        {"access": {"read_by": "tool"}},
+        {"places": {"read_by": "tool"}},
+        {"token": {"set_by": "service"}},
+    ]
+    for n, (one, again, other) in enumerate(
+        zip(made("hush"), made("hush"), made("hist"), strict=True)
+    ):
+        assert recorded(one, sent[n]) == Recorded(sent[n], marks[n])
+        assert "hush" not in str([one.definition, one.digest, recorded(one, sent[n])])
+        assert one.digest == again.digest != other.digest, one.name
+
+
 def test_a_value_that_does_not_survive_stays_as_it_was_sent_and_says_so() -> None:
     @tool
     def longer(text: Longer, near: Sealed) -> None:
@@ -463,7 +513,7 @@ def test_the_default_of_a_typed_model_is_recorded_where_nothing_is_sent() -> Non
 
 
 class Renaming(BaseModel):
-    """A model with an alias that leads into a list, and a validator that gives keys other names."""
+    """A model with an alias that leads into a list, and a validator that renames keys."""
 
     first: str = Field(validation_alias=AliasPath("all", 0))
 

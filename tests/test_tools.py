@@ -162,7 +162,7 @@ Waits until it is done.
 Parameters
 ----------
 name : str
-    What to scale.
+    The thing to scale.
 count : int, optional
     How many.
 
@@ -175,7 +175,7 @@ SPHINX = """Scale a deployment.
 
 Waits until it is done.
 
-:param name: What to scale.
+:param name: The thing to scale.
 :param int count: How many.
 :returns: A sentence.
 """
@@ -190,7 +190,7 @@ def test_parameter_descriptions_come_from_each_docstring_style(docstring: str) -
     made = tool(scale)
     assert made.description == "Scale a deployment.\n\nWaits until it is done."
     assert made.input_description == {
-        "name": {"type": "string", "description": "What to scale."},
+        "name": {"type": "string", "description": "The thing to scale."},
         "count": {"type": "integer", "description": "How many."},
     }
 
@@ -214,11 +214,11 @@ def test_docstring_that_begins_with_its_parameters_describes_them() -> None:
     def scale(name: str) -> str:
         """
         Args:
-            name: What to scale.
+            name: The thing to scale.
         """
         return name
 
-    assert scale.input_description["name"]["description"] == "What to scale."
+    assert scale.input_description["name"]["description"] == "The thing to scale."
 
 
 def test_annotated_description_wins_over_the_docstring() -> None:

@@ -16,7 +16,7 @@ from sayso.wire.events import ConversationStarted
 
 
 def cancelled_as_it_ends(wait: Callable[[], Coroutine[Any, Any, Any]], end: Any) -> bool:
-    """Whether what waits is cancelled by a cancellation that comes directly behind its end."""
+    """Whether a cancellation directly after the end of a wait cancels it."""
 
     async def work() -> bool:
         task = asyncio.create_task(wait())

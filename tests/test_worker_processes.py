@@ -1,4 +1,5 @@
-"""Several worker processes behind one port: who gets a connection, and who is there meanwhile."""
+"""Several worker processes behind one port: how connections are distributed, also during a
+renewal."""
 
 from __future__ import annotations
 
@@ -128,7 +129,7 @@ class Service(Program):
         return found
 
     def allow(self, name: str) -> None:
-        """Let those go on that wait for it."""
+        """Let the turns continue that wait for this name."""
         (self.folder / name).touch()
 
     def close(self) -> None:
@@ -152,7 +153,7 @@ def turn(connection: http.client.HTTPConnection, text: str = "who?") -> int:
 
 @pytest.fixture(autouse=True)
 def _no_nohup() -> Iterator[None]:
-    """What nohup has ignored for the tests themselves would be ignored by each service, too."""
+    """If nohup made the tests ignore SIGHUP, each service would ignore it, too."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -242,7 +243,8 @@ def test_connection_whose_first_request_is_for_a_websocket_gets_it_in_a_renewal(
             kept[turn(connection)] = connection
         service.process.send_signal(signal.SIGHUP)
 
-        # The first that does: a second later it closes what has asked for nothing.
+        # Wait for the first worker that leaves: a second later it closes connections without
+        # requests.
         def a_worker_leaves() -> bool:
             for connection in kept.values():
                 ask(connection)
@@ -481,7 +483,7 @@ def test_hangup_of_a_worker_is_left_to_the_supervisor(service: Service) -> None:
 def test_sources_in_the_folder_of_the_environment_itself_are_watched_and_installed_ones_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As after `python -m venv .`, and with the system's Python for a program below /usr.
+    # The layout after `python -m venv .`, and with the system's Python for a program below /usr.
     for name in ("prefix", "exec_prefix", "base_prefix"):
         monkeypatch.setattr(sys, name, str(tmp_path))
     installed = tmp_path / "lib" / "site-packages" / "library.py"
@@ -519,7 +521,7 @@ def test_service_that_reloads_answers_503_with_the_error_while_its_code_cannot_b
         until(lambda: "waiting for a change" in running.said)
         told = refused({})
         assert "'agent.py' cannot be loaded: importing it raised SyntaxError" in told
-        # A page of another name, which has been pointed here, learns nothing.
+        # A page under another name that was pointed here gets no details.
         assert "SyntaxError" not in refused({"Host": "pages.example"})
         (tmp_path / "agent.py").write_text(AGENT)
         until(lambda: running.said.count("listening on") == 2)
@@ -685,7 +687,7 @@ def test_worker_without_the_plugin_that_asks_callers_who_they_are_does_not_serve
     with closing(Service(tmp_path)) as running:
         with closing(running.connect()) as connection, pytest.raises(AssertionError, match="401"):
             turn(connection)
-        # As while pip puts another version in its place.
+        # The state while pip installs another version.
         (info / "entry_points.txt").unlink()
         running.process.send_signal(signal.SIGHUP)
         until(lambda: "a new worker did not start" in running.said)
@@ -770,7 +772,7 @@ def test_service_answers_and_ends_while_the_reader_of_its_log_hangs(
             process.terminate()
             assert process.wait(DEADLINE) == 0
         finally:
-            # One that hangs goes on once somebody reads.
+            # A hanging one continues once somebody reads.
             for each in (reader, writer, filler):
                 os.close(each)
 

@@ -53,7 +53,7 @@ async def ident() -> int:
 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Home is never taken for blocked, however slow the machine is."""
+    """Home never counts as blocked, however slow the machine is."""
     monkeypatch.setattr("sayso.workers.workers.LOOK", 2 * DEADLINE)
 
 
@@ -71,7 +71,7 @@ def test_64_turns_block_side_by_side_while_the_server_loop_stays_free() -> None:
     async def work(workers: Workers) -> None:
         gate = Gate()
         turns = [workers.spawn(gate.turn) for _ in range(64)]
-        # This loop is the server's: that it sees them all blocked says that it is free.
+        # This is the server's loop: if it sees them all blocked, it is free itself.
         await until(lambda: gate.count == 64)
         assert not any(turn.done() for turn in turns)
         gate.open()
@@ -151,7 +151,7 @@ def test_engine_loop_has_a_thread_while_user_code_holds_all_of_its_own() -> None
         turn = workers.spawn(lambda: workers.threads.run(gate.block))
         await until(lambda: gate.count == 1)
         try:
-            # So the stores open and close.
+            # Stores open and close in this way.
             assert (
                 await workers.on_engine_loop(lambda: asyncio.to_thread(lambda: "closed"))
                 == "closed"
@@ -243,7 +243,7 @@ def test_turns_are_spread_again_when_a_shortage_of_descriptors_is_over(
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """While this lasts the process opens nothing more."""
+    """Meanwhile the process cannot open further files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (os.dup(0), hard))
     try:
@@ -395,7 +395,7 @@ def test_turns_that_block_as_they_come_on_block_side_by_side(computing: bool) ->
 
 
 def test_turn_that_has_just_suspended_comes_on_before_another_is_taken() -> None:
-    """Also where the loop was about to look at its calls from other threads."""
+    """Also if the loop was about to handle its calls from other threads."""
 
     async def work(workers: Workers) -> None:
         gate, second = Gate(), threading.Event()
@@ -420,7 +420,7 @@ def test_turn_that_has_just_suspended_comes_on_before_another_is_taken() -> None
 
 
 async def block_shared_loop(workers: Workers) -> None:
-    """Let a turn block home after it has waited there beside another; return when that is over."""
+    """Make a turn block home after it has waited there beside another; return when that is over."""
     gate, going = Gate(), threading.Event()
 
     async def late() -> None:
@@ -445,7 +445,7 @@ async def block_shared_loop(workers: Workers) -> None:
 
 @pytest.fixture
 def soon_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loops with turns that wait are asked for a sign often, also while the test computes."""
+    """Loops with suspended turns are often asked for a sign, also while the test computes."""
     monkeypatch.setattr("sayso.workers.workers.ASK", 0.02)
     monkeypatch.setattr("sayso.workers.workers.COMPUTING", 1000.0)
 
@@ -617,7 +617,7 @@ def test_task_factory_of_the_users_own_may_do_what_it_likes() -> None:
         called = threading.Event()
 
         def factory(loop: Any, coro: Any, **options: Any) -> Any:
-            # So may a finalizer, at any time.
+            # A finalizer may do so at any time.
             loop.call_soon(lambda number: called.set(), 1)
             loop.call_soon(lambda: None)
             return asyncio.Task(coro, loop=loop, **options)
@@ -647,7 +647,7 @@ def test_task_factory_of_the_users_own_may_do_what_it_likes() -> None:
 
 @pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="since Python 3.12")
 def test_tasks_may_be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Not every uvloop goes with every eager factory.
+    # Not every uvloop works with every eager factory.
     monkeypatch.setattr("sayso.workers.loop.new_event_loop", asyncio.new_event_loop)
 
     async def work(workers: Workers) -> None:
@@ -676,7 +676,7 @@ def test_loop_of_another_thread_that_blocks_holds_up_nobody_elses_turns() -> Non
             gate.block()
             await running
 
-        # Only then turns are taken to come several at a time.
+        # Only after this, turns count as arriving several at a time.
         for _ in range(2):
             await asyncio.gather(*[workers.spawn(thread_name) for _ in range(8)])
         thread = threading.Thread(target=lambda: asyncio.run(spawn_and_block()))
@@ -739,7 +739,7 @@ def test_cancelling_whoever_awaits_cancels_the_turn_and_its_cleanup_runs() -> No
 def test_cancelled_turn_has_cleaned_up_when_its_canceller_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # A loop that is not reached in time is taken for blocked.
+    # A loop that is not reached in time counts as blocked.
     monkeypatch.setattr("sayso.workers.running.PATIENCE", DEADLINE)
 
     async def work(workers: Workers) -> None:
@@ -857,7 +857,7 @@ def test_object_of_a_loop_ends_its_own_tasks_as_it_closes() -> None:
         async def close(self) -> None:
             events.append("cancelled before" if self.worker.cancelling() else "closed in order")
             self.worker.cancel()
-            # As pools do: what comes out is the cancellation of their worker.
+            # Pools do this: the cancellation of their worker comes out.
             await asyncio.gather(self.worker)
 
     class Client:
@@ -1134,7 +1134,7 @@ def fail() -> None:
 
 
 def forking(how: Callable[[], object]) -> tuple[int, ...]:
-    """The process ids of the child, in which `how` is done, and of its parent."""
+    """The process ids of the child, which runs `how`, and of its parent."""
     pid = os.fork()
     if pid == 0:
         how()
@@ -1142,7 +1142,7 @@ def forking(how: Callable[[], object]) -> tuple[int, ...]:
 
 
 async def status(pid: int) -> int:
-    """How the child ended; one that does not is killed."""
+    """The exit status of the child; it is killed if it does not end."""
     ended: list[int] = []
 
     def wait() -> bool:
@@ -1241,7 +1241,7 @@ def test_async_generators_that_were_left_open_are_closed_with_their_loop() -> No
         assert ended == ["read to its end on sayso-home"]
         home = workers.home
         assert home is not None
-        # What has ended is kept in mind no longer: a service runs for months.
+        # Ended ones must be forgotten: a service runs for months.
         gc.collect()
         assert [one() for one in home._generators] == kept
 

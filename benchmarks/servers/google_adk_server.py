@@ -1,7 +1,7 @@
 """The api server of google-adk with stand-in models: `google_adk_server.py PORT SESSIONS`.
 
-Each turn needs a session. That many are made before the server answers, so that they are in no
-measured time, and hidden from the garbage collector, which would look through them all.
+Each turn needs a session. This number of them is made before the server answers, so that they are
+in no measured time, and hidden from the garbage collector, which would examine all of them.
 """
 
 import asyncio

@@ -49,13 +49,13 @@ class StandIn(BaseChatModel):
         for piece in DELTAS:
             chunk = ChatGenerationChunk(message=AIMessageChunk(piece))
             if run_manager:
-                # As the models of all providers do.
+                # Like the models of all providers.
                 await run_manager.on_llm_new_token(piece, chunk=chunk)
             yield chunk
 
 
 def history(given: dict[str, list[Message]]) -> list[BaseMessage]:
-    """What was said before, as LangChain has it."""
+    """The earlier messages in LangChain's form."""
     return [
         HumanMessage(said.content) if said.role == "user" else AIMessage(said.content)
         for said in given["messages"]

@@ -1,7 +1,7 @@
 """The limit: bare ASGI on uvicorn with full pydantic validation. `limit_server.py PORT`.
 
-No routing, no middleware, no thread: what is left is HTTP, validation and the answer's bytes.
-Each event of a stream is sent by itself.
+Without routing, middleware and threads, only HTTP, validation and the answer's bytes are left. Each
+event of a stream is sent by itself.
 """
 
 import asyncio

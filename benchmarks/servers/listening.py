@@ -1,4 +1,4 @@
-"""How every server under load listens: on the port that is its first argument."""
+"""The way every server under load listens: on the port that is its first argument."""
 
 import sys
 from typing import Any
@@ -7,7 +7,7 @@ import uvicorn
 
 
 def listen(app: Any, **options: Any) -> None:
-    """Serve `app` on uvicorn with all that makes it fast, and no log of requests."""
+    """Serve `app` on uvicorn with its fastest settings, and no log of requests."""
     uvicorn.run(
         app,
         host="127.0.0.1",

@@ -51,7 +51,7 @@ async def lookup(name: str) -> str:
 
 
 def history(messages: list[Message]) -> list[ModelMessage]:
-    """What was said before, as pydantic-ai has it."""
+    """The earlier messages in pydantic-ai's form."""
     return [
         ModelRequest(parts=[UserPromptPart(said.content)])
         if said.role == "user"

@@ -23,7 +23,7 @@ async def reply(messages: Any, context: Any) -> str:
 
 
 async def reads(messages: Any, context: Any) -> str:
-    """The same, after a look at what each message says."""
+    """The same, after reading each message."""
     return REPLY if sum(len(m.content) for m in messages if m.role == "user") else ""
 
 
@@ -58,7 +58,7 @@ async def delete(name: str) -> str:
 
 
 class ToolModel:
-    """Calls its tool once, then says what came of it."""
+    """Calls its tool once, then reports the result."""
 
     provider = "stand-in"
     name = "tools"
@@ -101,7 +101,7 @@ async def intercept_slowly(request: Any, context: Any) -> None:
 
 
 def many_tools(count: int) -> list[Any]:
-    """That many tools beside the one that is called."""
+    """This number of tools beside the one that is called."""
 
     def other(name: str) -> str:
         """Do something else."""
@@ -115,7 +115,7 @@ async def look(request: Any, context: Any) -> None:
 
 
 async def keep(response: Any, context: Any) -> None:
-    """A response interceptor that leaves the text as it is."""
+    """A response interceptor that leaves the text unchanged."""
 
 
 def route(messages: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The wire models as one writes them on a first day, for the servers that are compared."""
+"""The wire models as written on a first day, for the servers that are compared."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -108,7 +108,7 @@ class Done(BaseModel):
 
 
 async def reads(messages: list[Message]) -> str:
-    """A whole text, after a look at what each message says."""
+    """A whole text, after reading each message."""
     return REPLY if sum(len(m.content) for m in messages if m.role == "user") else ""
 
 

@@ -1,4 +1,4 @@
-"""Addresses without the credentials in them, for all that is logged: by whatever library."""
+"""Removes credentials from addresses in everything that is logged, by any library."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CLIENTS = ("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "
 
 
 def without_credentials(text: str, names: re.Pattern[str] = _NAMED) -> str:
-    """`text` without user and password of the addresses in it, and the keys in their queries."""
+    """`text` without user and password of its addresses, and without the keys in their queries."""
     if "://" in text:
         text = _USER.sub(f"://{HIDDEN}@", text)
     return names.sub(rf"\1{HIDDEN}", text) if "=" in text else text
@@ -49,15 +49,16 @@ def hide_credentials() -> None:
 
 
 def _hide(record: logging.LogRecord) -> None:
-    client = record.name.partition(".")[0] in _CLIENTS
+    # A record that is made from nothing, as `logging.makeLogRecord` does, has no name yet.
+    client = (record.name or "").partition(".")[0] in _CLIENTS
     names = _ANY if client else _NAMED
     try:
         whole = record.getMessage()
     except Exception:
-        # What cannot be written is told by the handler.
+        # The handler reports a record that cannot be formatted.
         return
     if without_credentials(whole, names) != whole:
-        # Some formatters look at the arguments one by one, as uvicorn's for access does.
+        # Some formatters read the arguments one by one, as uvicorn's for access does.
         record.args = _each(record.args, names)
         rest = record.getMessage()
         if (bare := without_credentials(rest, names)) != rest:

@@ -1,4 +1,4 @@
-"""What a user declares: an agent."""
+"""The user's declaration of an agent."""
 
 from __future__ import annotations
 
@@ -46,14 +46,13 @@ def _text(option: str, given: object) -> str:
 class Agent:
     """One tool-calling agent (interface.md, "Agent configuration").
 
-    What it proposes belongs to it: to `id`, else to the `name` where one is given, else to the
-    module and attribute in which it is. Another agent cannot run it.
-    `version` is the agent's own, which MCP clients and the A2A card are told. `tools` are tools,
-    plain functions, and sources of tools such as an MCP server's.
-    `model` is `"provider:name"`, `"offline"` or a `Model`; None takes the configuration's, else
-    the offline responder. `system_prompt` is static and cacheable, `system_context` computed for
-    each request. Interceptors and event handlers are one or a list, sync or async. Without
-    `commands` no command is ever suggested or run.
+    Its proposals belong to its `id`; without one to its `name`, if given, otherwise to the module
+    and attribute that it is in. Another agent cannot run them. `version` is the agent's own, which
+    MCP clients and the A2A card show. `tools` are tools, plain functions, and sources of tools such
+    as an MCP server's. `model` is `"provider:name"`, `"offline"` or a `Model`; None uses the
+    configuration's, else the offline responder. `system_prompt` is static and cacheable,
+    `system_context` computed for each request. Interceptors and event handlers are one or a list,
+    sync or async. Without `commands` no command is ever suggested or run.
     """
 
     function: Callable[..., Any] | None = None
@@ -78,7 +77,7 @@ class Agent:
         commands: LocalShell | None = None,
     ) -> None:
         stated = id or name
-        # Looked for once: who made it is known now alone.
+        # Looked up here: the code that makes the agent is only known now.
         self._born = birthplace(self) if stated is None else None
         self._id = stated if stated is None else _text("id" if id else "name", stated)
         self.name = "assistant" if name is None else _text("name", name)
@@ -103,11 +102,11 @@ class Agent:
         self.definitions = self._defined()
         self._owners: dict[str, object] = {tool.name: self for tool in self.definitions}
         self.tool_listeners: list[Callable[[], None]] = []
-        """Called when the tools have become other ones, from the home loop's thread."""
+        """Called when the tools have changed, from the home loop's thread."""
 
     @property
     def id(self) -> str:
-        """What its proposals belong to; the same for replicas and after a restart."""
+        """The owner of its proposals; the same for replicas and after a restart."""
         if self._id is None and self._born is not None:
             self._id = self._born.name_of(self)
         return self._id or ""
@@ -118,10 +117,10 @@ class Agent:
         return bool(self.request_interceptors or self.response_interceptors or self.on_event)
 
     def gather_tools(self) -> None:
-        """Ask the sources for their tools again; a tool whose name is taken is left out.
+        """Read the sources' tools again; a tool whose name is taken is left out.
 
-        A name belongs to the source that had it first, even when that source no longer lists it:
-        what was approved as a tool of one server must not run on another.
+        A name belongs to the source that had it first, even if that source no longer lists it: a
+        call approved as a tool of one server must not run on another.
         """
         tools = dict(self._own)
         for source in self.sources:
@@ -131,7 +130,7 @@ class Agent:
                     logger.warning(
                         "tool %r of %r is left out: its name is taken", tool.name, source
                     )
-        # In one step: turns that run keep the dict that they have.
+        # In one step: running turns keep the dict that they have.
         before, self.tools = self.tools, tools
         self.definitions = self._defined()
         if tools != before:
@@ -139,7 +138,7 @@ class Agent:
                 listener()
 
     def _defined(self) -> tuple[ToolDefinition, ...]:
-        """The definitions that every turn offers to the model: the tools and, where enabled,
+        """The definitions that every turn offers to the model: the tools and, if enabled,
         commands."""
         offered = [tool.definition for tool in self.tools.values() if tool.offered]
         return (*offered, SUGGEST_COMMANDS) if self.commands is not None else tuple(offered)
@@ -198,7 +197,7 @@ class CallableAgent(Agent):
         name = getattr(function, "__name__", None) or type(function).__name__
         super().__init__(id=name_of_callable(function), name=name, description=doc.split("\n\n")[0])
         self.function = function
-        # Once an agent: reading a signature costs half of a small turn.
+        # Read once an agent: reading a signature costs half of a small turn.
         self.argument_count = _argument_count(function, name)
         self.generates = is_async_generator_function(function) or inspect.isgeneratorfunction(
             function

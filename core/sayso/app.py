@@ -55,7 +55,7 @@ def create_app(
 
 
 def app_to_serve(agent: object, config: Config, extras: Extras) -> App:
-    """The application for `serve`, without FastAPI where nothing needs it.
+    """The application for `serve`, without FastAPI if nothing needs it.
 
     Importing FastAPI takes a fifth of the start-up time, and four megabytes that are not freed.
     """
@@ -67,7 +67,7 @@ def app_to_serve(agent: object, config: Config, extras: Extras) -> App:
 
 
 def _refuse_open_pages(host: ServiceHost) -> None:
-    """Raise ConfigError for a page on which everybody may decide, under whatever name."""
+    """Raise ConfigError for a page on which everybody may decide, under any name."""
     server = host.config.server
     if host.plugins.public_paths and not (host.guarded or server.hosts or is_loopback(server.host)):
         raise ConfigError(
@@ -78,7 +78,7 @@ def _refuse_open_pages(host: ServiceHost) -> None:
 
 
 def _asks_for_fastapi(host: ServiceHost) -> bool:
-    # Who has a router of FastAPI's has imported it.
+    # Somebody who has a router of FastAPI's has imported it.
     return "fastapi" in sys.modules or host.config.server.docs or _may_trace()
 
 
@@ -98,7 +98,7 @@ async def run_own_process(
 ) -> AsyncIterator[ServiceHost]:
     """The life of the plugins that have a process of their own (`own_process`), without HTTP.
 
-    `check` may refuse the start. At the end what runs is drained, as a worker's turns are.
+    `check` may refuse the start. At the end, running work is drained, as a worker's turns are.
     """
     host = ServiceHost.create(agent, config, extras=extras)
     check(host)
@@ -136,13 +136,14 @@ def _furnished(app: AnyApp, routers: Iterable[tuple[str, Router]], extras: Extra
             allow_origins=server.cors_origins,
             allow_methods=["*"],
             allow_headers=["*"],
+            expose_headers=["Retry-After", "X-Request-Id"],
             allow_credentials="*" not in server.cors_origins,
         )
     return app
 
 
 def _include(app: App, routers: Any) -> None:
-    """Add the additional routers; raises ConfigError for an object that is no router, a path that
+    """Add the additional routers. Raises ConfigError for an object that is no router, a path that
     is taken, or a router whose middleware would be lost."""
     if not isinstance(routers, (list, tuple)):
         raise ConfigError("additional_routers takes a list of FastAPI or Starlette routers")

@@ -1,4 +1,4 @@
-"""What the code of a turn knows of its request: who calls, and the context that user code gets."""
+"""A request as the turn's code knows it: the caller, and the context for user code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sayso.wire.session import Session
 
 
 class Caller(NamedTuple):
-    """How a request came in: over which protocol, from whom, from where.
+    """The caller of a request: the protocol, the principal, the address.
 
     `request_fields` are forwarded and echoed on V2 only; None elsewhere (interface.md, rule 1).
     """
@@ -25,15 +25,24 @@ class Caller(NamedTuple):
     client: str | None = None
     request_fields: Mapping[str, Any] | None = None
     foreign_page: bool = False
-    """Whether a web page asks under a host name that is not known to be ours."""
+    """Whether a web page sent it under a host name that is not known to be ours."""
+    plain: bool = False
+    """Whether its protocol leaves the newer keys of `approvals[]` out, as V1 does."""
+    keep: str = ""
+    """The id under which the stream is kept, for a client that loses it; empty: it is not."""
+    tools: bool = True
+    """Whether the model may call tools: not for what a client asks unseen, such as a title."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecidedCall:
     """A decision that a plain-callable agent carries out itself, given to it exactly once.
 
-    `id` is Sayso's, `call_id` the one that the callable gave the call. `id` is the same and `fence`
-    greater whenever it is carried out again: an idempotency key, and a token against late writes.
+    `id` is Sayso's; `call_id` is the id that the callable gave the call. When it is carried out
+    again, `id` is the same and `fence` greater: an idempotency key, and a token against late
+    writes.
+    `platform` is the platform context that the call was approved in, with the credentials of this
+    request; the context of the callable has what is the same for all its decisions.
     """
 
     id: str
@@ -44,21 +53,22 @@ class DecidedCall:
     approved: bool
     reason: str | None = None
     fence: int = 0
+    platform: PlatformContext | None = None
 
 
 class RequestContext:
-    """What tools, interceptors and callables know of the request that they serve.
+    """The request, as tools, interceptors and callables see it.
 
     `platform` holds the merged platform context (interface.md, "PlatformContext"), its secrets as
     `SecretStr`; `request_fields` the top-level fields of the body, on V2 only; `principal` the
     authenticated caller; `decisions` what a callable agent has to carry out.
 
-    A tool finds in `call_id` the id of its call, and in `fence` the number of its claim. Of an
-    approved call the id is Sayso's own, never used for another one and the same if the call runs
-    again: pass it on as an idempotency key. `fence` then grows with each run, so that what it
-    guards can refuse a late one. A call that needed no approval has the id that the model gave it,
-    unique in its conversation only, or a random one, and the fence 0. Outside of a tool `call_id`
-    is empty.
+    A tool finds in `call_id` the id of its call, and in `fence` the number of its claim. The id of
+    an approved call is Sayso's own. It is never used for another call, and stays the same if the
+    call runs again: pass it on as an idempotency key. `fence` then grows with each run, so that a
+    guarded resource can refuse a late one. A call that needed no approval has the id that the model
+    gave it, unique in its conversation only, or a random one, and the fence 0. Outside of a tool
+    `call_id` is empty.
     """
 
     __slots__ = (
@@ -90,7 +100,7 @@ class RequestContext:
         _send: Callable[[IntermittentUpdate], None] | None = None,
     ) -> None:
         self.stated_platform = platform
-        """The platform context; None where nobody has stated or asked for one."""
+        """The platform context; None if nobody has stated or asked for one."""
         self.request_fields: Mapping[str, Any] = {} if request_fields is None else request_fields
         self.source = source
         self.session = Session() if session is None else session
@@ -105,8 +115,8 @@ class RequestContext:
 
     @property
     def platform(self) -> PlatformContext:
-        """The platform context; an empty one where the request states none."""
-        # Made when asked for: few requests have one, and few agents ask.
+        """The platform context; an empty one if the request states none."""
+        # Made on demand: few requests have one, and few agents ask.
         if self.stated_platform is None:
             self.stated_platform = PlatformContext()
         return self.stated_platform
@@ -120,7 +130,7 @@ class RequestContext:
         return f"RequestContext({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     def for_call(self, call_id: str, fence: int) -> RequestContext:
-        """This context as one call gets it; calls of a turn run side by side."""
+        """This context for one call; calls of a turn run in parallel."""
         context = copy.copy(self)
         context.call_id, context.fence = call_id, fence
         return context
@@ -132,7 +142,7 @@ class RequestContext:
     def update(self, text: str, content: Mapping[str, Any] | None = None) -> None:
         """Send a status line to the caller at once; safe from any thread."""
         if self._send is not None:
-            # A number is progress, too; a reader of the line expects text.
+            # A number is progress, too; readers of the line expect text.
             self._send(IntermittentUpdate(str(text), dict(content or {})))
 
 

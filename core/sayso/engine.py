@@ -1,4 +1,4 @@
-"""What the turns of a service share."""
+"""The parts that all turns of a service share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from sayso.agent import Agent
@@ -27,12 +28,12 @@ _HANDLER_SECONDS = 10.0
 T = TypeVar("T")
 
 Unrecorded = asyncio.Future[LedgerUnavailable]
-"""Done when the store has long refused to take the outcome of a call."""
+"""Done when the store has long refused to record the outcome of a call."""
 
 
 @dataclass(slots=True)
 class Engine:
-    """What every turn of a service shares."""
+    """The parts that every turn of a service shares."""
 
     agent: Agent
     model: Model
@@ -47,7 +48,7 @@ class Engine:
     approvals: ApprovalSettings
     stream: Callable[[Ask], AsyncIterator[ModelEvent]] | None = field(init=False)
     intercepts: bool = field(init=False)
-    """Whether there are request interceptors, `holds` response interceptors, `events_on` event
+    """Whether there are request interceptors; `holds`: response interceptors, `events_on`: event
     handlers."""
     holds: bool = field(init=False)
     events_on: bool = field(init=False)
@@ -55,22 +56,33 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.stream = stream_of(self.model, self.code)
-        # The plugins of a service do not change, and each turn asks.
+        # Computed once: the plugins of a service do not change, and each turn asks.
         self.intercepts = bool(self.plugins.implementations("intercept_request"))
         self.holds = bool(self.plugins.implementations("intercept_response"))
         self.events_on = bool(self.plugins.implementations("on_event"))
 
-    async def carried(self, work: Awaitable[T], unrecorded: Unrecorded) -> T:
-        """The result of `work`, which runs to its end even if its turn is cancelled; raises the
-        error of `unrecorded` if that comes first."""
+    async def carried(
+        self,
+        work: Awaitable[T],
+        unrecorded: Unrecorded,
+        unused: Callable[[T], None] | None = None,
+    ) -> T:
+        """The result of `work`, which runs to its end even if its turn is cancelled. Raises the
+        error of `unrecorded` if that comes first. `unused` gets a result that nobody waits for any
+        more."""
         task = self.keep(work)
-        await asyncio.wait((task, unrecorded), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise unrecorded.result()
+        try:
+            await asyncio.wait((task, unrecorded), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise unrecorded.result()
+        except BaseException:
+            if unused is not None:
+                task.add_done_callback(partial(_give, unused))
+            raise
 
     def keep(self, work: Awaitable[T]) -> asyncio.Task[T]:
-        """Run `work` to its end whatever becomes of the turn that began it."""
+        """Run `work` to its end, whatever happens to the turn that began it."""
         task = asyncio.ensure_future(work)
         assert isinstance(task, asyncio.Task)
         self.background.add(task)
@@ -87,13 +99,14 @@ class Engine:
         """The result of a hook of `plugin`; the context variables that it sets are kept.
 
         The agent's own plugin is Sayso's code, which calls each of the user's functions elsewhere.
-        On a worker loop it would wait for their threads behind whatever blocks that loop.
+        On a worker loop it would wait for their threads behind any code that blocks that loop.
         """
         own = plugin == AGENT and self.agent.has_hooks
         return bound() if own else self.code.keep_set(bound)
 
     async def fire(self, event: AgentEvent, secrets: Sequence[str] = ()) -> None:
-        """Tell every handler; what one raises is logged, without `secrets`, and harms nothing."""
+        """Call every handler; an exception is logged, without `secrets`, and has no other
+        effect."""
         for impl in self.plugins.implementations("on_event"):
             bound = impl.bound(event=event, host=self.host)
             try:
@@ -102,3 +115,8 @@ class Engine:
             except Exception as error:
                 trace = hidden_trace(error, secrets)
                 logger.error("plugin %s: on_event failed\n%s", impl.plugin, trace)
+
+
+def _give(unused: Callable[[T], None], task: asyncio.Task[T]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        unused(task.result())

@@ -12,6 +12,9 @@
     │   ├── UnknownHost              421  a page decides under a name that is not the service's
     │   ├── Unauthenticated          401  no principal for the credentials
     │   ├── ApprovalsPending         409  a new message while calls wait for a decision
+    │   ├── StreamUnknown            404  no such stream of this caller is kept here
+    │   ├── StreamTaken              409  a stream of this id is kept already
+    │   ├── StreamGone               410  the beginning of the stream is not kept any more
     │   ├── StillRunning             503  another request runs this call or turn, beyond our limit
     │   ├── Busy                     503  too many turns in flight, or the service is stopping
     │   └── Stopping                 503  the service stopped before the turn had ended
@@ -43,7 +46,7 @@ class SaysoError(Exception):
 
 
 class StartupError(SaysoError):
-    """The service cannot start as it is configured."""
+    """The service cannot start with this configuration."""
 
 
 class ConfigError(StartupError, ValueError):
@@ -55,10 +58,10 @@ class PluginError(StartupError):
 
 
 class RequestError(SaysoError):
-    """The request is refused before anything ran, or, as Stopping, given up.
+    """The request is refused before anything ran; or, as Stopping, the turn was ended.
 
-    `code` is in capitals, as V2 bodies and `error` events carry it; `items` is the list form
-    (`loc`, `msg`, `type`) of what V1 answers with 422, empty for all others.
+    `code` is in capitals, as in V2 bodies and `error` events. `items` is the list form (`loc`,
+    `msg`, `type`) of the errors that V1 answers with 422, empty for all others.
     """
 
     status: ClassVar[int] = 400
@@ -83,7 +86,7 @@ class MessagesMissing(RequestError):
 class InvalidRequest(RequestError):
     """The request has wrong fields; each item has `loc`, `msg` and `type`, never the value.
 
-    Of more than a hundred the rest is only counted, in an item of type `more_errors`.
+    Items beyond a hundred are only counted, in an item of type `more_errors`.
     """
 
     status = 422
@@ -105,7 +108,7 @@ class InvalidRequest(RequestError):
 
 
 class UnsupportedMediaType(RequestError):
-    """The body's content type is not `application/json`, or it comes in a content coding."""
+    """The body's content type is not `application/json`, or the body is compressed."""
 
     status = 415
     code = "UNSUPPORTED_MEDIA_TYPE"
@@ -127,9 +130,9 @@ class TooLarge(RequestError):
 
 
 class UnknownHost(RequestError):
-    """A web page decides under a host name that the service does not know for its own.
+    """A web page decides under a host name that the service does not know as its own.
 
-    Whoever owns that name may have pointed it here, so that a page of theirs passes for ours.
+    The owner of that name may have pointed it here, so that a page of theirs passes for ours.
     """
 
     status = 421
@@ -150,7 +153,7 @@ class Unauthenticated(RequestError):
 
 
 class ApprovalsPending(RequestError):
-    """The history shows calls that wait for a decision, and the new message brings none.
+    """The history shows pending calls, and the new message has no decision.
 
     interface.md, "ToolCall lifecycle", rule 3.
     """
@@ -168,6 +171,36 @@ class ApprovalsPending(RequestError):
 
     def extra(self) -> dict[str, Any]:
         return {"pending": self.pending}
+
+
+class StreamUnknown(RequestError):
+    """This process keeps no such stream of this caller."""
+
+    status = 404
+    code = "STREAM_NOT_FOUND"
+
+    def __init__(self) -> None:
+        super().__init__("there is no such stream here; send the request again")
+
+
+class StreamTaken(RequestError):
+    """A stream of this id is kept already."""
+
+    status = 409
+    code = "STREAM_TAKEN"
+
+    def __init__(self) -> None:
+        super().__init__("there is a stream of this id; read it on, or choose another id")
+
+
+class StreamGone(RequestError):
+    """The stream is longer than the part of it that is kept."""
+
+    status = 410
+    code = "STREAM_GONE"
+
+    def __init__(self) -> None:
+        super().__init__("the beginning of this stream is not kept any more; send a new request")
 
 
 class StillRunning(RequestError):
@@ -193,7 +226,7 @@ class Busy(RequestError):
 
 
 class Stopping(RequestError):
-    """The service stopped before the turn had ended; what it ran by then has run."""
+    """The service stopped before the turn had ended; calls run before that have run."""
 
     status = 503
     code = "STOPPING"
@@ -203,7 +236,7 @@ class Stopping(RequestError):
 
 
 class TurnError(SaysoError):
-    """A turn that had begun failed. The message is for callers; the cause goes to the log."""
+    """A started turn failed. The message is for callers; the cause is in the log."""
 
     status: int = 500
     code: str = "AGENT_ERROR"
@@ -211,14 +244,15 @@ class TurnError(SaysoError):
 
 
 class AgentError(TurnError):
-    """The agent raised, or returned what is no message (interface.md, "Errors", V1 500)."""
+    """The agent raised, or returned an object that is no message (interface.md, "Errors", V1
+    500)."""
 
     def __init__(self, message: str = "the agent failed") -> None:
         super().__init__(message)
 
 
 class NotStarted(TurnError):
-    """The host does not live: nobody has entered its app's lifespan."""
+    """The host is not running: nobody has entered its app's lifespan."""
 
     code = "NOT_STARTED"
 
@@ -243,20 +277,20 @@ class TurnTimeout(TurnError):
 
 
 class Exhausted(TurnError):
-    """So many abandoned calls of tools go on that the process should be started anew."""
+    """So many abandoned calls go on that the process should be started anew."""
 
     status = 503
     code = "EXHAUSTED"
 
     def __init__(self, count: int, worst: str) -> None:
-        super().__init__(f"{count} abandoned calls of tools go on, most of them of {worst!r}")
+        super().__init__(f"{count} abandoned calls go on, most of them of {worst!r}")
 
 
 class LedgerUnavailable(TurnError):
     """The approvals store did not answer or refused a write.
 
-    No gated call ran because of it. Of one that had run already the outcome is kept, and recorded
-    as soon as the store takes it.
+    No gated call ran because of it. The outcome of one that had already run is kept, and recorded
+    as soon as the store accepts it.
     """
 
     status = 503
@@ -283,8 +317,8 @@ ModelErrorKind = Literal[
 class ModelError(TurnError):
     """The model provider failed; the only exception that leaves a `Model`.
 
-    `message` is a safe sentence for callers: it holds no key, no body, no header.
-    `retryable` says that the same call may succeed later; `retry_after` is in seconds.
+    `message` is a safe sentence for callers: it has no key, no body, no header. `retryable` says
+    that the same call may succeed later; `retry_after` is in seconds.
     """
 
     def __init__(
@@ -298,7 +332,7 @@ class ModelError(TurnError):
         super().__init__(message)
         self.kind = kind
         self.retryable = retryable
-        # Infinity and NaN say as little as None, and no header can carry them.
+        # Infinity and NaN mean as little as None, and no header can carry them.
         self.retry_after = retry_after if isfinite(retry_after or 0) else None
         overloaded = kind in ("rate_limit", "overloaded")
         self.status = 503 if overloaded else 502
@@ -314,10 +348,10 @@ class ReplyTooLarge(ModelError):
 
 
 class ToolInputError(SaysoError, ValueError):
-    """The input of a tool call does not fit the tool's schema; nothing ran.
+    """The input of a tool call does not match the tool's schema; nothing ran.
 
     The message is for the model, at most 1,000 characters: which parameter is wrong, and why.
-    `bare` is the same without the values that were given, which may be credentials.
+    `bare` is the same without the given values, which may be credentials.
     """
 
     def __init__(self, message: str = "", bare: str | None = None) -> None:
@@ -330,8 +364,8 @@ class Blocked(SaysoError):
 
     A response interceptor that raises it takes back the whole reply, a callable the rest of it.
 
-    The caller gets `message` as the reply and `meta_data.blocked = {"code": code}`
-    (interface.md, "Agent configuration"; design, section 7).
+    The caller gets `message` as the reply and `meta_data.blocked = {"code": code}` (interface.md,
+    "Agent configuration"; design, section 7).
     """
 
     def __init__(self, message: str, code: str = "BLOCKED") -> None:
@@ -341,7 +375,7 @@ class Blocked(SaysoError):
 
 
 class Silence(SaysoError):
-    """Raise it, where Blocked can be raised, to say nothing at all (interface.md, rule 6)."""
+    """Raise it instead of Blocked to say nothing at all (interface.md, rule 6)."""
 
     def __init__(self, reasoning: str = "") -> None:
         super().__init__(reasoning)
@@ -349,7 +383,7 @@ class Silence(SaysoError):
 
 
 def message_of(error: BaseException) -> str:
-    """The text of an exception of user code; empty when the exception cannot tell it."""
+    """The text of an exception of user code; empty if the exception cannot be converted to text."""
     try:
         return str(error)
     except Exception:
@@ -357,25 +391,25 @@ def message_of(error: BaseException) -> str:
 
 
 def named(error: BaseException) -> str:
-    """The type of an exception, and its text where it can tell it."""
+    """The type of an exception, and its text if there is one."""
     name, text = type(error).__name__, message_of(error)
     return f"{name}: {text}" if text else name
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The one of the `known` names that was probably meant by `name`; None where none is alike."""
-    import difflib  # needed for a mistake alone
+    """The one of the `known` names that was probably meant by `name`; None if none is similar."""
+    import difflib  # needed only for a mistake
 
     return next(iter(difflib.get_close_matches(name, [*known], 1, cutoff)), None)
 
 
 def counted(number: float, noun: str) -> str:
-    """`number` of what `noun` names, in words: "1 call", "2 calls"."""
+    """`number` and the noun, as words: "1 call", "2 calls"."""
     return f"{number:.12g} {noun}" + ("" if number == 1 else "s")
 
 
 def reasons(error: BaseException) -> str:
-    """What `error`, its notes and its causes say, in one line."""
+    """The texts of `error`, its notes and its causes, in one line."""
     said = [str(error)]
     cause: BaseException | None = error
     while cause is not None:

@@ -1,4 +1,4 @@
-"""When the garbage collector need not run: during imports, starts and long bodies."""
+"""Times when the garbage collector need not run: during imports, starts and long bodies."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from time import process_time
 
 THRESHOLD = 20_000
-"""Objects that are made before the collector looks at the youngest: a turn leaves none."""
+"""New objects before the collector examines the youngest: a turn leaves none behind."""
 _FRESH = 3.0
 
 
 @contextmanager
 def no_collecting() -> Iterator[None]:
-    """No automatic garbage collection within the block, which creates next to no garbage.
+    """Run no automatic garbage collection within the block, which creates next to no garbage.
 
-    Examining everything that an import creates, again and again, takes a tenth of its time.
+    Examining all objects of an import, again and again, takes a tenth of its time.
     """
     collecting = gc.isenabled()
     gc.disable()

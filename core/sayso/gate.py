@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ logger = logging.getLogger("sayso.tools")
 
 @dataclass(slots=True, unsafe_hash=True)
 class Outcome:
-    """How a call ended: DONE, FAILED or INDETERMINATE, its text, seconds, and the raw value.
+    """The end of a call: DONE, FAILED or INDETERMINATE, its text, seconds, and the raw value.
 
     `began` is false for a call that was refused before the tool's own code ran.
     """
@@ -52,16 +53,22 @@ class Outcome:
         return self.state != "DONE"
 
     def event(self, call: Approval) -> ToolExecuted | ToolExecutionFailed:
-        """What event handlers are told of it; `call` is what ran."""
+        """The event for handlers; `call` is the call that ran."""
         kind = ToolExecutionFailed if self.failed else ToolExecuted
         return kind(call, self.output, self.duration)
 
 
 Late = Callable[[Outcome], Awaitable[None]]
+_MOMENT = 0.01
+"""Seconds within which a call that can no longer be withdrawn says that it begins."""
+
+
+class NotEnded(Exception):
+    """A call has begun and goes on, and nobody waits for it any more."""
 
 
 class Gate:
-    """Runs tools: validated, timed, cut to size, masked; gated ones only with a grant."""
+    """Runs tools: validated, timed, truncated, masked; gated ones only with a grant."""
 
     def __init__(self, code: UserCode, policy: Policy, *, output_limit: int) -> None:
         self.code = code
@@ -70,7 +77,7 @@ class Gate:
         self.abandoned = Abandoned(code.workers.lend)
 
     def known(self, tool: Tool[..., Any], context: RequestContext) -> Verdict | None:
-        """The verdict, where it depends on no input; None where a rule reads inputs."""
+        """The verdict if it does not depend on the input; None if a rule reads inputs."""
         policy = self.policy
         return None if policy.reads_inputs else policy.verdict(tool, None, context.stated_platform)
 
@@ -78,7 +85,7 @@ class Gate:
         self, tool: Tool[..., Any], input: Mapping[str, Any], context: RequestContext
     ) -> Verdict:
         """Whether this call runs at once, waits for approval, or is refused."""
-        # To read an input calls what users wrote.
+        # Reading an input calls user code.
         platform = context.stated_platform
         return await self.code.check(self.policy.verdict, tool, input, platform)
 
@@ -92,13 +99,15 @@ class Gate:
         late: Late | None = None,
         place: Place | None = None,
         call_id: str = "",
+        until: float = math.inf,
     ) -> Outcome:
-        """Run `tool` once and say how it ended; raises only on misuse, and NotBegun.
+        """Run `tool` once and say how it ended; raises only on misuse, NotBegun and NotEnded.
 
         A call that needs approval runs only with the grant for exactly this call, which is spent,
-        and in its `place`; what has not begun while the grant lets it raises NotBegun. `late` is
-        told the real end of a call that was given up as INDETERMINATE. `call_id` is what the
-        model calls a call without a grant.
+        and in its `place`; what has not begun while the grant lets it, or `until` then (monotonic
+        seconds), raises NotBegun. One that has begun and that no timeout ends raises NotEnded then.
+        `late` is told the real end of a call that was given up as INDETERMINATE, or raised
+        NotEnded. `call_id` is what the model calls a call without a grant.
         """
         stated = context.stated_platform
         secrets = stated.secrets() if stated is not None else ()
@@ -117,9 +126,9 @@ class Gate:
             if full:
                 return _full(tool)
             run = _Run(tool, grant, secrets, self.output_limit, start, watched)
-            return await self._in_place(
-                run, place, partial(called, self._begins(run, context)), late
-            )
+            begins = partial(called, self._begins(run, context))
+            call = self.code.in_place(place, _bound(tool, begins, watched, run.own))
+            return await self._timed(run, call, late, until)
         verdict = self.known(tool, context) or await self.verdict(tool, input, context)
         if verdict != "allow":
             raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
@@ -128,7 +137,7 @@ class Gate:
         if tool.timeout is not None:
             run = _Run(tool, None, secrets, self.output_limit, start, watched)
             call = self.code.call(_bound(tool, partial(called, run.begin), watched, run.own))
-            return await self._timed(run, call, late)
+            return await self._timed(run, call, late, math.inf)
         # A call that nobody may have to give up needs no task of its own.
         try:
             if tool.is_async and may_block_here():
@@ -153,7 +162,7 @@ class Gate:
         assert grant is not None
 
         def begin() -> None:
-            # A rule may be newer than the approval, or forbid what the approver changed.
+            # A rule may be newer than the approval, or forbid the approver's changes.
             if policy.verdict(tool, grant.proposal.runs, context.stated_platform) == "deny":
                 raise _Unfit(forbidden(tool.name))
             grant.begin()
@@ -161,42 +170,26 @@ class Gate:
 
         return begin
 
-    async def _in_place(
-        self, run: _Run, place: Place, called: Callable[[], Any], late: Late | None
-    ) -> Outcome:
-        call = self.code.in_place(place, _bound(run.tool, called, run.watched, run.own))
-        if run.tool.timeout is not None:
-            return await self._timed(run, call, late)
-        try:
-            value, text = await call
-        except asyncio.CancelledError:
-            run.watched.abandon()
-            raise
-        except Exception as error:
-            return run.failed(error)
-        return _done(value, text, run.secrets, self.output_limit, run.took)
-
     async def _timed(
-        self, run: _Run, calling: Coroutine[Any, Any, _Result], late: Late | None
+        self, run: _Run, calling: Coroutine[Any, Any, _Result], late: Late | None, until: float
     ) -> Outcome:
-        """The end of the call, which is given up when the tool's `timeout` is over since it
-        began."""
+        """The end of the call, which is given up when the tool's `timeout` is over since it began;
+        without one at `until`, as one is that has not begun by then."""
         tool, own = run.tool, run.own
-        assert tool.timeout is not None
         call = asyncio.ensure_future(calling)
-        left = tool.timeout
         try:
-            while left > 0:
-                done, _ = await asyncio.wait({call}, timeout=left)
+            while (left := run.left(until)) > 0:
+                done, _ = await asyncio.wait({call}, timeout=None if left == math.inf else left)
                 if done:
                     return run.ended(call)
-                # One that waits for a thread or a loop has not begun, and has all of its time.
-                left = tool.timeout - (run.took if run.begun else 0.0)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, NotBegun):
             call.cancel()
             run.watched.abandon()
             raise
         run.watched.abandon()
+        if tool.timeout is None:
+            call.add_done_callback(partial(run.tell, late))
+            raise NotEnded
         # Only the tool's own task: one that does not let itself be cancelled still has an end.
         for task in own:
             task.get_loop().call_soon_threadsafe(task.cancel)
@@ -208,7 +201,7 @@ class Gate:
 
 @dataclass(slots=True)
 class _Run:
-    """A call under way, and how its end is told."""
+    """A running call, and the report of its end."""
 
     tool: Tool[..., Any]
     grant: Grant | None
@@ -218,11 +211,24 @@ class _Run:
     watched: Watched
     begun: bool = False
     own: list[asyncio.Task[Any]] = field(default_factory=list)
-    """The task of an async tool, once that has begun."""
+    """The task of an async tool, once that has started."""
 
     def begin(self) -> None:
-        """Count the time from here, where the next step is the tool."""
+        """Count the time from here, because the next step is the tool."""
         self.start, self.begun = time.perf_counter(), True
+
+    def left(self, until: float) -> float:
+        """For how many seconds more the call is waited for; infinite without a limit. Raises
+        NotBegun, from then on for good, for an approved call that has not begun by `until`."""
+        limit, now = self.tool.timeout, time.monotonic()
+        if self.grant is None or self.begun:
+            # One that waits for a thread or a loop has not begun, and has all of its time.
+            return until - now if limit is None else limit - (self.took if self.begun else 0.0)
+        if now < until:
+            return min(until - now, limit or math.inf)
+        if self.grant.withdraw():
+            raise NotBegun
+        return _MOMENT
 
     @property
     def took(self) -> float:
@@ -249,8 +255,8 @@ class _Run:
         return Outcome("FAILED", error_text(error, self.secrets), took)
 
     def tell(self, late: Late | None, call: asyncio.Future[_Result]) -> None:
-        """Tell `late` how a call ended that was given up."""
-        # That we cancelled it says nothing of what it has done.
+        """Report to `late` the outcome of a call that was abandoned."""
+        # Our cancellation says nothing about the call's effects.
         if call.cancelled() or _was_cancelled(call.exception()):
             return
         outcome = self.ended(call)
@@ -261,7 +267,7 @@ class _Run:
 
 
 def _done(value: Any, text: str, secrets: Sequence[str], limit: int, took: float) -> Outcome:
-    # Masked first: nothing would know half a secret at the cut.
+    # Masked first: after truncation, half of a secret would not be recognised.
     output = cut(mask(text, secrets) if secrets else text, limit)
     failed = isinstance(value, ToolResult) and value.is_error
     if failed and not output.startswith("Error:"):
@@ -283,7 +289,7 @@ def _was_cancelled(error: BaseException | None) -> bool:
 
 
 class _Unfit(Exception):
-    """The input does not fit the tool, which has not run."""
+    """The input is invalid for the tool, which has not run."""
 
 
 def _called(
@@ -295,7 +301,7 @@ def _called(
 ) -> Any:
     """The result of the tool, an awaitable if it is async; raises _Unfit.
 
-    Validators are user code: they run where the tool does. `begin` is called directly before the
+    Validators are user code, so they run where the tool does. `begin` is called directly before the
     tool.
     """
     try:
@@ -308,7 +314,7 @@ def _called(
 
 
 _Result = tuple[Any, str]
-"""What a tool gave, and its text. Making that may call what users wrote, so it is made there."""
+"""A tool's result, and its text. Making the text may call user code, so it is made there."""
 
 
 def _shown(value: Any) -> _Result | Awaitable[_Result]:
@@ -326,7 +332,7 @@ def _bound(
     watched: Watched,
     own: list[asyncio.Task[Any]] | None = None,
 ) -> Callable[[], Any]:
-    """The call with its text; an async tool puts the task that it runs in into `own`."""
+    """The call with its text; an async tool puts its task into `own`."""
     if tool.is_async:
 
         async def run_async() -> Any:

@@ -73,7 +73,7 @@ def intercept_response(
 
 @hookspec
 def on_event(event: AgentEvent, host: Host) -> None:
-    """Return nothing; look at `event`. What it raises is logged and never fails a turn."""
+    """Return nothing; look at `event`. An exception is logged and never fails a turn."""
 
 
 @hookspec

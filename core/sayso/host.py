@@ -3,9 +3,9 @@
     stream = host.stream(request, caller)     # an EventStream: the turn's events as they come
     reply = await host.chat(request, caller)  # the same turn, folded
 
-Both run the turn off the caller's loop. What fails before or in a turn is an `error` event on
-the stream and an exception of `chat`; `host.failure` says how a protocol shows it. `host.calls` is
-the door for single tool calls, of protocols that have no conversation.
+Both run the turn off the caller's loop. A failure before or in a turn is an `error` event on the
+stream and an exception of `chat`; `host.failure` says how a protocol shows it. `host.calls` is for
+single tool calls, of protocols that have no conversation.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from sayso.config.factories import installed
 from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
 from sayso.decisions.direct import DirectCalls
+from sayso.decisions.replicas import announced
 from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
-from sayso.hosting.streams import Begun, EventStream, Sink
+from sayso.hosting.buffers import Buffers
+from sayso.hosting.streams import EventStream, Sink
 from sayso.hosting.watch import TurnWatch
 from sayso.installing import install_line
+from sayso.ledger.purging import purge_regularly
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
 from sayso.models import Model, NoModel, checked_model, load_model, never_blocks
@@ -48,10 +51,9 @@ from sayso.wire.failures import Failure
 from sayso.wire.messages import AgentMessage, ChatRequest, beyond_text
 from sayso.workers import Workers
 from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
+from sayso.workers.running import Begun
 
 logger = logging.getLogger("sayso.host")
-_PURGE_SECONDS = 3600.0
-_SOON = 60.0
 _TO_RECORD = 5.0
 
 
@@ -72,6 +74,7 @@ class ServiceHost:
         self.config = config
         self.plugins = plugins
         self.model = model
+        self.buffers = Buffers()
         self.stopping = False
         self.leaving = False
         """Whether it ends soon: turns are still taken, and who asks is told to go elsewhere."""
@@ -79,6 +82,7 @@ class ServiceHost:
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
         self.code = UserCode(self.workers)
         self.policy = Policy(config.approvals.rules, guarded=self.guarded)
+        self.policy.check(agent)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
         self.ledger = self._ledger()
         self._turns = TurnWatch()
@@ -110,8 +114,8 @@ class ServiceHost:
     ) -> ServiceHost:
         """The host of `agent` as configured, not started. Raises StartupError naming the cause.
 
-        `given` are plugins given as objects, beside the installed ones; `extras` the options that
-        are objects (`channel_router`, `a2a_agent_card`), which plugins find as `host.extras`.
+        `given` are plugins given as objects, beside the installed ones; `extras` are the options
+        that are objects (`channel_router`, `a2a_agent_card`), which plugins find as `host.extras`.
         """
         hide_credentials()
         try:
@@ -124,34 +128,36 @@ class ServiceHost:
 
     @property
     def state_dir(self) -> Path:
-        """The folder for what this agent's services keep; it may not exist yet."""
+        """The folder for the state of this agent's services; it may not exist yet."""
         return state_dir(self.config, agent=self.agent.id)
 
     @asynccontextmanager
     async def life(self, only: Collection[str] | None = None) -> AsyncIterator[None]:
         """The service's life on the server's loop: workers, ledger, resources, lifespans.
 
-        `only` names the plugins whose lifespan this process has; None means all.
+        `only` names the plugins whose lifespan runs in this process; None means all.
         """
         if self.workers.closed:
             self._live_again()
         await self.workers.start()
         try:
             await self.workers.on_engine_loop(self.ledger.open)
-            purging = self.workers.on_engine_loop(self._purge)
+            approvals = self.config.approvals
+            purging = self.workers.on_engine_loop(partial(purge_regularly, self.ledger, approvals))
             async with (
                 resources(self, self.plugins),
                 self._ending(),
+                announced(self.ledger, self.agent, self.workers),
                 self.plugins.lifespans(self, only=only),
             ):
                 yield
             purging.cancel()
         finally:
             self.stopping = True
-            # What has broken off as the resources went.
+            # Calls that broke off when the resources were closed.
             await self._finish_background(1.0)
             await self.workers.on_engine_loop(self.ledger.close)
-            # Who lets turns little time to end lets the code that was given up little more.
+            # With a short drain_timeout, give abandoned code only slightly longer.
             most = min(5.0, self.config.server.drain_timeout + 1.0)
             await self.workers.close(min(most, max(1.0, self.time_to_record())))
 
@@ -165,7 +171,7 @@ class ServiceHost:
             await self._finish_background(min(4.0, self.time_to_record()))
 
     def _live_again(self) -> None:
-        """Recreate what the end of an earlier life has closed."""
+        """Create again the objects that the end of an earlier life has closed."""
         server = self.config.server
         self.workers = Workers(loops=server.worker_loops, threads=server.threads)
         self.code.workers = self.workers
@@ -175,20 +181,6 @@ class ServiceHost:
 
     def _ledger(self) -> Ledger:
         return ledger_of(self.config, self.agent.id, for_callable=self.agent.function is not None)
-
-    async def _purge(self) -> None:
-        """Remove what is old from the ledger, after the start and every hour; what is kept for less
-        than a day is there no longer than a twenty-fourth of that beyond its time."""
-        approvals = self.config.approvals
-        kept = min(approvals.retention, approvals.ttl)
-        pause = min(_PURGE_SECONDS, max(_SOON, kept / 24))
-        await asyncio.sleep(_SOON)
-        while True:
-            try:
-                await self.ledger.purge(approvals.retention, approvals.log_retention)
-            except Exception:
-                logger.warning("the ledger could not be purged", exc_info=True)
-            await asyncio.sleep(pause)
 
     async def _finish_background(self, seconds: float) -> None:
         """Let claimed calls end and be recorded, for at most `seconds`."""
@@ -205,10 +197,10 @@ class ServiceHost:
         return EventStream(self, request, caller, self._turns.streams)
 
     async def chat(self, request: ChatRequest, caller: Caller) -> AgentMessage:
-        """Run one turn and give its reply: the fold of its events.
+        """Run one turn and return its reply: the fold of its events.
 
-        Raises RequestError when the request is refused, TurnError or what user code raised when
-        the turn failed; `failure` says how to show either. Cancelling it cancels the turn.
+        Raises RequestError if the request is refused; if the turn failed, TurnError or user code's
+        exception. `failure` says how to show either. Cancelling it cancels the turn.
         """
         gathered = Gathered()
         try:
@@ -219,7 +211,7 @@ class ServiceHost:
         return fold(gathered.events)
 
     async def end_of(self, begun: Begun) -> None:
-        """Return when the turn has ended; raises as `chat` does."""
+        """Return when the turn has ended; raises like `chat`."""
         try:
             await begun.running
         except asyncio.CancelledError as error:
@@ -228,7 +220,7 @@ class ServiceHost:
             self._turns.begun.discard(begun)
 
     def failure_of(self, begun: Begun) -> BaseException | None:
-        """Why a turn that has ended gave no answer; None for one that did."""
+        """Why an ended turn gave no answer; None if it gave one."""
         self._turns.begun.discard(begun)
         error = begun.running.failure()
         if isinstance(error, asyncio.CancelledError):
@@ -236,7 +228,7 @@ class ServiceHost:
         return error
 
     def cut_short(self, begun: Begun) -> Exception | None:
-        """Why a turn was cancelled, where that was not its client's doing."""
+        """Why a turn was cancelled, unless its client did it."""
         if begun.overdue:
             return TurnTimeout(self.config.limits.turn_time)
         return Stopping() if self._cut_off else None
@@ -244,9 +236,9 @@ class ServiceHost:
     def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
         """Start a turn on the loop that suits it best.
 
-        As a rule that is the engine loop, which no user code blocks. A turn of the agent's own code
-        that does not need the ledger is spared the way there and back while home is free: it runs
-        at home, and the agent's code in the same task until something suspends it. Raises
+        Usually that is the engine loop, which no user code blocks. A turn that runs only the
+        agent's own code and does not need the ledger avoids the hand-over while home is free: it
+        runs at home, and the agent's code in the same task until something suspends it. Raises
         NotStarted outside the app's lifespan.
         """
         if self.workers.home is None:
@@ -267,23 +259,24 @@ class ServiceHost:
         return begun
 
     def check_threads(self) -> None:
-        """Raise TurnError where calls that were given up and never end hold too many threads."""
-        self.gate.abandoned.check(self.config.server.threads)
+        """Raise TurnError if abandoned calls that never end hold too many threads."""
+        self.gate.abandoned.check(self.config.server.threads, self.workers.blocked)
 
     async def check_ledger(self) -> None:
-        """Raise LedgerUnavailable where no approval could be recorded, NotStarted before there is a
+        """Raise LedgerUnavailable if no approval could be recorded, NotStarted before there is a
         ledger."""
         if self.workers.home is None:
             raise NotStarted
         await self.workers.on_engine_loop(self.ledger.check)
 
     def failure(self, error: BaseException) -> Failure:
-        """How to show `error` to a caller; what is not the caller's fault is logged."""
+        """The failure to show a caller for `error`, which is logged unless it is the caller's
+        fault."""
         return Failure.of(error, debug=self.config.server.debug)
 
     async def drain(self, timeout: float) -> None:
-        """Take no new turn, let running ones end, single calls, and approved ones whose client has
-        gone, for at most `timeout` seconds; then end every stream with one `error`."""
+        """Accept no new turn, let running ones end, also single calls, and approved ones whose
+        client has gone, for at most `timeout` seconds; then end every stream with one `error`."""
         self.stopping = True
         self._drained_by = deadline = monotonic() + timeout
         if any(left := self._left()):
@@ -303,26 +296,26 @@ class ServiceHost:
             await asyncio.sleep(0.02)
 
     def _left(self) -> tuple[int, int]:
-        """How many turns run, and how many calls: approved ones, and those of `host.calls`."""
+        """The number of running turns, and of calls: approved ones, and those of `host.calls`."""
         return self.engine.slots.taken, len(self.engine.background)
 
     def time_to_end(self) -> float:
-        """Seconds that what runs beside the turns may still take at the end of the service: what
-        the drain of the turns has left of `server.drain_timeout`."""
+        """Seconds that work beside the turns may still take at the end of the service: the rest of
+        `server.drain_timeout` after the drain of the turns."""
         if self._drained_by is None:
             return self.config.server.drain_timeout
         return max(0.0, self._drained_by - monotonic())
 
     def time_to_record(self) -> float:
         """Seconds that approved calls may still take, at the end of the service, to end and be
-        recorded: five more than the drain, for all that waits for them together."""
+        recorded: five more than the drain, for all of them together."""
         if self._drained_by is None:
             return _TO_RECORD
         return max(0.0, self._drained_by + _TO_RECORD - monotonic())
 
     @property
     def guarded(self) -> bool:
-        """Whether callers have to say who they are."""
+        """Whether callers must authenticate."""
         implemented = self.plugins.implementations("authenticate")
         return self.config.auth.scheme != "none" or bool(implemented)
 
@@ -332,21 +325,21 @@ class ServiceHost:
         return self.ledger.store.shared
 
     def describe(self) -> list[str]:
-        """What is served, line by line, for the start."""
+        """A description of the service for its start, line by line."""
         return start_lines(self)
 
     @property
     def turns_running(self) -> int:
-        """How many turns hold a place."""
+        """The number of turns that hold a slot."""
         return self.engine.slots.taken
 
 
 def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
     """Whether no turn at home ever waits for a thread while another's async code may block home.
 
-    It would be held up there. So the code of a turn must be all async, or one plain callable. There
-    must be no event handler either: one that blocks is abandoned after a while, which has to be
-    noticed elsewhere.
+    It would be delayed there. Therefore the code of a turn must be all async, or one plain
+    callable. There must be no event handler either: one that blocks is abandoned after a while,
+    which must be detected from another loop.
     """
     if plugins.implementations("on_event"):
         return False
@@ -356,7 +349,7 @@ def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
     if callable(agent.system_context):
         around.append(agent.system_context)
     if (function := agent.function) is None:
-        # A call with a time limit is one that its turn waits for.
+        # A turn waits for a call with a time limit.
         straight = all(t.is_async and t.timeout is None for t in agent.tools.values())
     else:
         is_async = is_coroutine_function(function) or is_async_generator_function(function)

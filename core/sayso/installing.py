@@ -1,8 +1,9 @@
-"""How to install what is missing: the command that works where this Sayso came from.
+"""Installation commands for missing parts, which work where this Sayso came from.
 
-Nothing of Sayso is on a public index, and whoever puts something there under one of its names would
-be installed by the bare name. So each command says where ours lies: in the folders of a checkout,
-or in the wheels that `make build` wrote, which its `constraints.txt` names file by file.
+Nothing of Sayso is on a public index. If somebody published something there under one of its names,
+the bare name would install that. Therefore each command says where our distributions are: in the
+folders of a checkout, or in the wheels that `make build` wrote, which its `constraints.txt` names
+file by file.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ Folders = Iterator[tuple[str, Collection[str]]]
 
 
 def install_line(*wanted: str | Path) -> str:
-    """The shell command that installs what is `wanted` beside the Sayso that runs.
+    """The shell command that installs `wanted` beside the running Sayso.
 
     Requirements on Sayso (`"sayso[v2,postgres]"`, `"sayso-a2a[sqlite]"`) are found where it came
-    from; others, and options of pip, stand as they are. A Path is a project to install editable.
+    from; others, and options of pip, stay unchanged. A Path is a project to install editable.
     """
     origin = _origin()
     if origin is not None and (origin / "plugins").is_dir():
@@ -51,7 +52,7 @@ def _origin() -> Path | None:
 
 
 def _command(home: Path | None, words: Sequence[str | Path]) -> str:
-    """The command for a shell in any folder; what `words` name of Sayso is relative to `home`."""
+    """The command for a shell in any folder; parts of Sayso in `words` are relative to `home`."""
     elsewhere = home is not None and home != Path.cwd()
     shown: list[str] = []
     for word in words:
@@ -64,7 +65,7 @@ def _command(home: Path | None, words: Sequence[str | Path]) -> str:
 
 
 def _pip() -> str:
-    """How the pip of this environment is called from a shell."""
+    """The command that calls the pip of this environment from a shell."""
     found = shutil.which("pip")
     if found is not None and Path(found).parent == Path(sys.executable).parent:
         return "pip"
@@ -72,7 +73,7 @@ def _pip() -> str:
 
 
 def _of_checkout(checkout: Path, wanted: Sequence[str | Path]) -> list[str | Path]:
-    """The words with each requirement on Sayso as folders of the checkout, the core among them."""
+    """The words with each requirement on Sayso as folders of the checkout, including the core."""
     words: list[str | Path] = []
     folders: dict[str, set[str]] = {".": set()}
     for word in wanted:
@@ -92,20 +93,20 @@ def _is_there(checkout: Path, name: str) -> bool:
 
 
 def _folder(name: str) -> str:
-    return f"plugins/{name.removeprefix('sayso-')}"
+    return f"plugins/{name.removeprefix('sayso-').replace('-', '_')}"
 
 
 def _folders(checkout: Path, name: str, extras: Collection[str]) -> Folders:
-    """Each folder that a requirement on the distribution `name` brings, with its extras there."""
+    """Each folder for a requirement on the distribution `name`, with its extras there."""
     if name != "sayso":
         yield _folder(name), extras
         for needed in _needed(checkout / _folder(name)):
             yield from _folders(checkout, needed, ())
         return
-    # An extra of the core is mostly the plugin of this name.
+    # An extra of the core usually is the plugin of this name.
     plugins = sorted(file.parent.name for file in checkout.glob("plugins/*/pyproject.toml"))
     for plugin in plugins if "all" in extras else [one for one in extras if one in plugins]:
-        yield from _folders(checkout, f"sayso-{plugin}", ())
+        yield from _folders(checkout, f"sayso-{plugin.replace('_', '-')}", ())
     yield ".", [extra for extra in extras if extra not in plugins]
 
 

@@ -1,8 +1,9 @@
-"""Rules of the configuration on what needs approval: `[[approvals.rules]]`."""
+"""The configuration's rules on approval: `[[approvals.rules]]`."""
 
 from __future__ import annotations
 
 import json
+import logging
 import unicodedata
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -10,24 +11,28 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Literal
 
+from sayso.agent import Agent
 from sayso.config.settings import ApprovalRule
+from sayso.errors import ConfigError
 from sayso.tools import Tool
 from sayso.wire.canonical import canonical
 from sayso.wire.characters import unseen
 from sayso.wire.messages import PlatformContext
 
+logger = logging.getLogger("sayso.tools")
 Verdict = Literal["allow", "require", "deny"]
 
 
 class Policy:
-    """Approval rules: the first that matches decides; else the tool's own `requires_approval`."""
+    """Approval rules: the first that matches decides; without one, the tool's own
+    `requires_approval`."""
 
     def __init__(self, rules: Sequence[ApprovalRule], *, guarded: bool = False) -> None:
         self.rules = list(rules)
         self._guarded = guarded
-        """Whether callers prove who they are: then what they merely claim allows nothing."""
+        """Whether callers authenticate: mere claims of theirs then allow nothing."""
         self.reads_inputs = any(rule.arguments for rule in rules)
-        """Whether a verdict has inputs validated, by what users wrote perhaps."""
+        """Whether a verdict validates inputs, possibly with user code."""
 
     def verdict(
         self,
@@ -37,9 +42,9 @@ class Policy:
     ) -> Verdict:
         """Whether this call runs at once, waits for approval, or is refused.
 
-        A rule that asks or refuses goes by what was sent and by what the tool would get: a default
-        counts, and a number that was sent as text. With no `input` yet, rules on arguments match
-        nothing.
+        A rule that asks or refuses is checked against the sent input and against the tool's
+        arguments: a default counts, and a number that was sent as text. With no `input` yet, rules
+        on arguments match nothing.
         """
         sent = _Input(tool, input) if self.reads_inputs and input is not None else None
         for rule in self.rules:
@@ -72,7 +77,7 @@ class Policy:
         return all(_may_be(pattern, fields.get(name)) for name, pattern in rule.platform.items())
 
     def unmet(self) -> list[str]:
-        """The tools of rules that can never hold: they allow by what callers merely claim."""
+        """The tools of rules that can never match: they allow because of callers' mere claims."""
         allowing = (r.tool for r in self.rules if r.action == "allow" and r.platform)
         return list(dict.fromkeys(allowing)) if self._guarded else []
 
@@ -90,13 +95,27 @@ class Policy:
             and any(r.action == "allow" and fnmatchcase(tool.name, r.tool) for r in self.rules)
         ]
 
+    def check(self, agent: Agent) -> None:
+        """Raise ConfigError for rules that fit none of the agent's tools: a misspelt one would seem
+        to gate something. Of an agent whose tools come from outside it is told once they have
+        come."""
+        idle = self.idle([*agent.tools.values()])
+        if agent.sources:
+            agent.tool_listeners.append(_Watch(self, agent))
+        elif idle:
+            names = ", ".join(agent.tools) or "none"
+            raise ConfigError(
+                f"approvals.rules name tools that the agent does not have: {_named(idle)}; mend "
+                f"the names, or leave those rules out; its tools are: {names}"
+            )
+
     def idle(self, tools: Sequence[Tool[..., Any]]) -> list[str]:
         """The names in rules that match no tool, misspelt perhaps."""
-        names = dict.fromkeys(rule.tool for rule in self.rules)
+        names = dict.fromkeys(rule.tool for rule in self.rules if rule.tool.strip("*"))
         return [n for n in names if not any(fnmatchcase(tool.name, n) for tool in tools)]
 
     def misnamed(self, tools: Sequence[Tool[..., Any]]) -> list[tuple[str, str]]:
-        """The arguments in rules, each with its rule's `tool`, that no tool it names has."""
+        """The arguments in rules, each with its rule's `tool`, that none of its tools has."""
         stated = dict.fromkeys((name, rule.tool) for rule in self.rules for name in rule.arguments)
         return [
             (name, pattern)
@@ -104,6 +123,26 @@ class Policy:
             if (meant := [tool for tool in tools if fnmatchcase(tool.name, pattern)])
             and not any(tool.takes(name) for tool in meant)
         ]
+
+
+class _Watch:
+    """Tells of the rules that no tool fits, when the tools are known or have become other ones."""
+
+    def __init__(self, policy: Policy, agent: Agent) -> None:
+        self._policy, self._agent = policy, agent
+        self._told: list[str] = []
+
+    def __call__(self) -> None:
+        idle = self._policy.idle([*self._agent.tools.values()])
+        if idle and idle != self._told:
+            logger.warning(
+                "approvals.rules name tools that the agent does not have now: %s", _named(idle)
+            )
+        self._told = idle
+
+
+def _named(patterns: Sequence[str]) -> str:
+    return ", ".join(map(repr, patterns))
 
 
 def forbidden(name: str) -> str:
@@ -123,7 +162,7 @@ class _Input:
         return self._tool.as_called(self._sent)
 
     def is_sent(self, name: str, wanted: Any) -> bool:
-        """Whether just this was sent, in an argument that the tool does not ignore."""
+        """Whether this very value was sent, in an argument that the tool does not ignore."""
         if name not in self._sent or not _fits(wanted, self._sent[name]):
             return False
         if name in self._tool.input_schema["properties"]:
@@ -131,7 +170,7 @@ class _Input:
         return name in self._got and _fits(wanted, self._got[name])
 
     def holds(self, name: str, wanted: Any) -> bool:
-        """Whether the argument holds this, among other things perhaps."""
+        """Whether the argument contains this value, possibly among others."""
         forms = (self._sent, self._got)
         return any(name in form and _covers(wanted, form[name]) for form in forms)
 
@@ -143,8 +182,8 @@ def _fits(wanted: Any, value: Any) -> bool:
 
 
 def _may_be(pattern: str, value: Any) -> bool:
-    """Whether a field of the platform context is not surely another: to leave it out, or to write
-    it otherwise, gets around no rule."""
+    """Whether a field of the platform context may match. Leaving it out, or writing it differently,
+    must not evade a rule."""
     if not isinstance(value, str):
         return True
     plain = _plain(value)
@@ -152,13 +191,14 @@ def _may_be(pattern: str, value: Any) -> bool:
 
 
 def _plain(text: str) -> str:
-    """`text` without case, spaces, and characters that nobody sees."""
+    """`text` without case, spaces, and invisible characters."""
     seen = (c for c in unicodedata.normalize("NFKC", text) if not (c.isspace() or unseen(c)))
     return "".join(seen).casefold()
 
 
 def _covers(wanted: Any, value: Any) -> bool:
-    """Whether `value` is what is wanted, or a list or table that has it; 22 and "22" are one."""
+    """Whether `value` is the wanted one, or a list or table that contains it; 22 and "22" are
+    equal."""
     if _fits(wanted, value):
         return True
     match wanted, value:

@@ -46,23 +46,23 @@ def serve(
 
     `agent` is an Agent, a callable `(messages, context) -> result`, or a name such as
     "module:object"; left out, the configuration names it. Options are those of interface.md,
-    "Limits" (`port=8000`, `host="0.0.0.0"`, `reload=False`, `workers=1`, …) and of `[server]`;
-    they win over `config`, or over the configuration file and environment without one. `on_ready`
-    is called with the service's address, such as "http://127.0.0.1:8000", once it listens there.
+    "Limits" (`port=8000`, `host="0.0.0.0"`, `reload=False`, `workers=1`, …) and of `[server]`; they
+    win over `config`, or over the configuration file and environment without one. `on_ready` is
+    called with the service's address, such as "http://127.0.0.1:8000", once it listens there.
 
     With `reload` or `workers` above 1 the same command line runs again in each child process, and
-    its call of `serve` becomes the child's: what stands before that call runs there too.
+    its call of `serve` becomes the child's: code before that call runs there too.
 
     Raises ConfigError, a ValueError, for wrong options, and StartupError inside a running event
     loop or in a module that is imported for its agent; prints one line and raises SystemExit(1)
-    when the service cannot start; raises it where a lifespan ends before the service does, too.
+    when the service cannot start; raises it also if a lifespan ends before the service does.
     """
     _refuse_running_loop()
     _refuse_import()
     settings, extras = configured(options, config)
     place = take_place()
     _have_standard_files()
-    _configure_logging(settings.server.log_level)
+    _configure_logging(settings.server.log_level, settings.server.log_format == "json")
     try:
         if agent is None and settings.agent is None:
             raise ConfigError(
@@ -76,7 +76,7 @@ def serve(
                 runner.run(_run_plugins(_agent(agent, settings), settings, extras, place))
         else:
             served = _agent(agent, settings)
-            # Already now: what a start makes stays, and looking through it takes its time.
+            # Set already here: the objects made by a start stay, and examining them takes time.
             gc.set_threshold(THRESHOLD)
             _run(served, settings, extras, place, on_ready)
     except StartupError as error:
@@ -142,7 +142,8 @@ def _supervise(config: Config) -> None:
 def _have_standard_files() -> None:
     """Open those of 0, 1 and 2 that are closed.
 
-    A socket in the place of one would be the output of children, and uvloop aborts as it closes it.
+    A socket in the place of one would become the output of children, and uvloop aborts when it
+    closes it.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
@@ -157,7 +158,7 @@ def _run(
     on_ready: Callable[[str], None] | None,
 ) -> None:
     server = config.server
-    # Before the app is built: a busy port is said at once, and by the one who has it.
+    # Bind before the app is built: a busy port is reported at once, by the process that binds.
     with ExitStack() as stack:
         sockets = place.listening if place else bind(server.host, server.port)
         for each in sockets:
@@ -177,9 +178,9 @@ def _run(
 
 
 def _import_uvicorn() -> None:
-    """Import uvicorn's server without its command line, which takes as long and brings click.
+    """Import uvicorn's server without its command line, which takes as long and imports click.
 
-    What else the package offers, such as `uvicorn.run`, is there when somebody asks for it.
+    Other parts of the package, such as `uvicorn.run`, are imported on demand.
     """
     if "uvicorn" in sys.modules:
         return
@@ -228,7 +229,7 @@ def _listener(
 
 
 async def _run_plugins(agent: object, config: Config, extras: Extras, place: Place) -> None:
-    """Live as the one process of the plugins that want one of their own."""
+    """Run the plugins that want a process of their own in this one."""
     from sayso.app import run_own_process
 
     loop = asyncio.get_running_loop()
@@ -258,10 +259,10 @@ def _url(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _configure_logging(level: str) -> None:
+def _configure_logging(level: str, as_json: bool) -> None:
     hide_credentials()
     number = logging.getLevelNamesMapping()[level.upper()]
-    # At its debug level every WebSocket frame would stand in the log, and each bearer token.
+    # At its debug level it logs every WebSocket frame, and each bearer token.
     quiet = logging.INFO if level == "debug" else max(number, logging.WARNING)
     for name, least in (
         ("sayso", number),
@@ -272,12 +273,12 @@ def _configure_logging(level: str) -> None:
         logging.getLogger(name).setLevel(least)
     if logging.getLogger().handlers:
         return
-    handler = StandardError(named=True)
-    # The agent is loaded later, and may set up logging for all of the program.
+    handler = StandardError(named=True, as_json=as_json)
+    # The agent is loaded later, and may configure logging for the whole program.
     handler.addFilter(lambda record: not logging.getLogger().handlers)
     for name in ("sayso", "uvicorn"):
         target = logging.getLogger(name)
         if not target.handlers:
             target.addHandler(handler)
-    # What writes the warnings of all other libraries.
-    logging.lastResort = StandardError(logging.WARNING)
+    # Python's handler of last resort prints the warnings of all other libraries.
+    logging.lastResort = StandardError(logging.WARNING, as_json=as_json)

@@ -12,7 +12,7 @@ from sayso.errors import Busy
 from sayso.workers.mailbox import Mailbox, mailbox, tell
 
 PATIENCE = 10.0
-"""Seconds that a turn waits for a place."""
+"""Seconds that a turn waits for a slot."""
 
 
 class Slots:
@@ -26,16 +26,16 @@ class Slots:
 
     @property
     def taken(self) -> int:
-        """How many turns hold a place."""
+        """The number of turns that hold a slot."""
         return self._limit - self._free
 
     @property
     def free(self) -> bool:
-        """Whether a turn would get a place at once."""
+        """Whether a turn would get a slot at once."""
         return self._free > 0
 
     def take_now(self) -> Slot | None:
-        """A place that is free; None when none is."""
+        """A free slot; None if there is none."""
         with self._lock:
             if self._free <= 0:
                 return None
@@ -43,18 +43,19 @@ class Slots:
         return Slot(self)
 
     async def take(self) -> Slot:
-        """A place, after at most ten seconds; raises Busy."""
+        """A slot, after at most ten seconds; raises Busy."""
         waiter = _Waiter(mailbox(), asyncio.get_running_loop().create_future())
         with self._lock:
             self._waiting.append(waiter)
-        # One may have come free meanwhile.
+        # A slot may have come free meanwhile.
         self.change(0)
         await self._given(waiter)
         return Slot(self)
 
     async def _given(self, waiter: _Waiter) -> None:
         try:
-            # Not `wait_for`: before Python 3.12 it swallows a cancellation that meets the place.
+            # Not `wait_for`: before Python 3.12 it swallows a cancellation that arrives together
+            # with the slot.
             async with asyncio.timeout(PATIENCE):
                 await waiter.future
         except BaseException as error:
@@ -69,7 +70,8 @@ class Slots:
             raise
 
     def change(self, by: int) -> None:
-        """Give places back, to those who wait first, or take one that may not be there."""
+        """Give slots back, to the longest waiting turns first, or take one that may not be
+        there."""
         with self._lock:
             self._free += by
             if not self._waiting:
@@ -88,7 +90,7 @@ class _Waiter(NamedTuple):
 
 
 class Slot:
-    """A turn's place among the turns in flight; given back while it only waits for another."""
+    """A turn's slot among the turns in flight; given back while it only waits for another turn."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
@@ -96,18 +98,18 @@ class Slot:
         self._ended = False
 
     def pause(self) -> None:
-        """Let another turn have the place."""
+        """Let another turn have the slot."""
         if self._held:
             self._held = False
             self._slots.change(+1)
 
     def resume(self) -> None:
-        """Take the place again."""
+        """Take the slot again."""
         if not (self._held or self._ended):
             self._held = True
             self._slots.change(-1)
 
     def end(self) -> None:
-        """Give the place back for good; work that outlives the turn needs none."""
+        """Give the slot back for good; work that outlives the turn needs none."""
         self._ended = True
         self.pause()

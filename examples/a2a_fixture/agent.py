@@ -1,4 +1,4 @@
-"""An agent for the A2A test kit: what it does is said by the beginning of the message's id.
+"""An agent for the A2A test kit: the beginning of the message's id determines its behaviour.
 
 python examples/a2a_fixture/agent.py 9999
 """
@@ -28,7 +28,7 @@ def completes(text: str = "", *artifacts: Artifact) -> Act:
 
 
 def streams(*chunks: str | File) -> Act:
-    """Work, send one artifact in so many chunks, and complete."""
+    """Work, send one artifact in this number of chunks, and complete."""
 
     async def act(context: RequestContext) -> AgentMessage:
         working(context)
@@ -62,7 +62,7 @@ async def asks_for_authorization(context: RequestContext) -> AgentMessage:
 
 
 def works(seconds: float, text: str = "") -> Act:
-    """Work so long, and complete."""
+    """Work for this time, and complete."""
 
     async def act(context: RequestContext) -> AgentMessage:
         working(context)
@@ -92,11 +92,11 @@ ACTS: dict[str, Act] = {
     "tck-stream-artifact-chunked": streams("chunk-1 ", "chunk-2"),
     "test-resubscribe-message-id": works(4),
 }
-"""What each beginning of a message id means; the first that fits counts."""
+"""The meaning of each beginning of a message id; the first match counts."""
 
 
 async def agent(messages: Sequence[Message], context: RequestContext) -> AgentMessage:
-    """Does what the A2A test kit asks for."""
+    """Do what the A2A test kit asks for."""
     sent = incoming(context)
     message_id = sent.message_id if sent is not None else ""
     for prefix, act in ACTS.items():

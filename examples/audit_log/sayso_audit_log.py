@@ -1,4 +1,4 @@
-"""Writes what was proposed, decided and run to a file, one JSON object a line.
+"""Writes all proposals, decisions and runs to a file, one JSON object a line.
 
 [plugin.audit_log]
 file = "/var/log/sayso/audit.jsonl"
@@ -28,9 +28,9 @@ class AuditLog(Plugin):
         """`[plugin.audit_log]`."""
 
         file: str = "audit.jsonl"
-        """Where to write; relative to the configuration file."""
+        """The file to write; relative to the configuration file."""
         messages: bool = False
-        """Write messages as well; they may hold what nobody should keep."""
+        """Write messages as well; they may contain data that must not be kept."""
 
     settings: Settings
 

@@ -1,7 +1,7 @@
-"""A model that says what it was told: `model = "echo"`, or `"echo:loud"` for capitals.
+"""A model that repeats the last message: `model = "echo"`, or `"echo:loud"` for capitals.
 
-Where a real one is meant, ask your provider inside `stream`; clients that are bound to an event
-loop come from `sayso.per_loop`.
+In a real one, ask your provider inside `stream`; clients that are bound to an event loop come from
+`sayso.per_loop`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Echo:
         self.name = name
 
     async def stream(self, ask: Ask) -> AsyncIterator[TextDelta | Reply]:
-        """What the last turn says, or "…" where it says nothing."""
+        """The text of the last turn, or "…" if it has none."""
         if ask.schema is not None:
             raise ModelError("bad_request", "an echo gives no structured replies")
         text = " ".join(block.text for block in ask.turns[-1].blocks if isinstance(block, Text))

@@ -1,7 +1,7 @@
 """The ledger in one JSON file: `approvals.ledger = "file:///var/lib/sayso/approvals.json"`.
 
-Every transaction reads the file and, where it changed something, replaces it, under a lock that
-all processes of the machine share. Right for hundreds of approvals, not for millions.
+Every transaction reads the file and, if it changed something, replaces it, under a lock that all
+processes of the machine share. Suitable for hundreds of approvals, not for millions.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from sayso import (
     LedgerUnavailable,
     LogRow,
     Owner,
+    Pending,
     Proposal,
     SuspendedTurn,
     Transaction,
@@ -35,7 +36,7 @@ from sayso import (
 )
 
 T = TypeVar("T")
-_EMPTY: dict[str, Any] = {"proposals": {}, "turns": {}, "log": [], "heads": {}}
+_EMPTY: dict[str, Any] = {"proposals": {}, "turns": {}, "log": [], "heads": {}, "notes": {}}
 
 
 class FileStore:
@@ -50,7 +51,7 @@ class FileStore:
         self._opened = False
 
     async def open(self) -> None:
-        """Make the file, or see that it can be read."""
+        """Create the file, or check that it can be read."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._opened = True
@@ -60,7 +61,7 @@ class FileStore:
             raise ConfigError(f"the ledger {str(self._path)!r} cannot be used: {error}") from None
 
     async def close(self) -> None:
-        """Refuse whatever comes later."""
+        """Refuse all later calls."""
         self._opened = False
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
@@ -76,10 +77,10 @@ class FileStore:
         self._run(lambda tx: tx.renew(owner, seconds, ids))
 
     def hold(self, owner: str) -> None:
-        """Nothing: leases tell who is alive."""
+        """Do nothing: leases show which processes are alive."""
 
     def dead(self, owner: Owner) -> bool:
-        """False: nothing tells sooner than the lease."""
+        """False: nothing shows it sooner than the lease."""
         return False
 
     def _run(self, work: Callable[[Any], T]) -> T:
@@ -106,11 +107,12 @@ class FileStore:
     def _read(self) -> dict[str, Any]:
         try:
             rows: dict[str, Any] = json.loads(self._path.read_text(encoding="ascii"))
-            return rows
         except FileNotFoundError:
-            return json.loads(json.dumps(_EMPTY))  # type: ignore[no-any-return]
+            rows = {}
         except (OSError, ValueError) as error:
             raise LedgerUnavailable(f"it cannot be read ({type(error).__name__})") from None
+        empty: dict[str, Any] = json.loads(json.dumps(_EMPTY))
+        return empty | rows
 
     def _write(self, rows: dict[str, Any]) -> None:
         draft = self._path.with_suffix(".draft")
@@ -125,7 +127,7 @@ class FileStore:
 
 
 class _Transaction:
-    """A `Transaction` over the rows as JSON values; nothing is kept when it raises."""
+    """A `Transaction` over the rows as JSON values; its changes are dropped if it raises."""
 
     def __init__(self, rows: dict[str, Any]) -> None:
         self.now = time.time()
@@ -154,6 +156,23 @@ class _Transaction:
             found = [row for row in found if beyond(_place(row), last)]
         return found[:limit]
 
+    def pending(self, after: tuple[float, int, str] | None, limit: int) -> list[Pending]:
+        found = self.find(state="PENDING", newest=True)
+        rows = [row for row in found if after is None or _place(row) < after]
+        return [
+            Pending(
+                row.id,
+                row.created,
+                row.index,
+                row.expires,
+                row.agent,
+                row.principal,
+                row.tenant,
+                row.address,
+            )
+            for row in rows[:limit]
+        ]
+
     def put(self, proposal: Proposal) -> None:
         self.rows["proposals"][proposal.id] = asdict(proposal)
         self.changed = True
@@ -164,6 +183,16 @@ class _Transaction:
 
     def put_turn(self, turn: SuspendedTurn) -> None:
         self.rows["turns"][turn.id] = asdict(turn)
+        self.changed = True
+
+    def notes(self, prefix: str) -> dict[str, str]:
+        notes: dict[str, str] = self.rows["notes"]
+        return {name: text for name, text in notes.items() if name.startswith(prefix)}
+
+    def note(self, name: str, text: str | None) -> None:
+        self.rows["notes"].pop(name, None)
+        if text is not None:
+            self.rows["notes"][name] = text
         self.changed = True
 
     def append_log(self, chain: int, entry: dict[str, Any]) -> None:
@@ -245,7 +274,8 @@ class _Transaction:
 
 
 def _turn_ended(turn: SuspendedTurn, before: float | None, open_calls: set[str]) -> float | None:
-    """When the turn ended, or was left: nobody continues it and none of its calls waits."""
+    """When the turn ended, or was abandoned: nobody continues it and none of its calls is
+    pending."""
     if turn.ended is not None:
         return turn.ended
     runs = turn.state != "SUSPENDED" and turn.owner and not _before(turn.owner.lease, before)

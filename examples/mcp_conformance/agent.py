@@ -1,4 +1,4 @@
-"""An agent whose tools give every kind of MCP content: what the official conformance suite calls.
+"""An agent for the official conformance suite: its tools return every kind of MCP content.
 
 sayso mcp examples/mcp_conformance/agent.py:agent --transport streamable-http --port 8001
 """

@@ -2,8 +2,8 @@
 
     client = openai.OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="…")
 
-The agent's tools run on the service. What waits for a decision is named in the text and stands in
-the message's `data`, as on `/api/chat`; sent back in a message's `data`, it is decided.
+The agent's tools run on the service. Pending calls are named in the text and listed in the
+message's `data`, as on `/api/chat`; send them back in a message's `data` to decide on them.
 """
 
 import json
@@ -72,7 +72,7 @@ class OpenAIGateway(Plugin):
 
     @hookimpl
     def intercept_request(self, request: ChatRequest, context: RequestContext) -> None:
-        """What the caller calls the system prompt becomes context beside the agent's own."""
+        """The caller's system prompt becomes context beside the agent's own."""
         if context.protocol == PROTOCOL:
             for text in (request.model_extra or {}).get("instructions", ()):
                 context.add_system_context(text)

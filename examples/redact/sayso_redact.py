@@ -1,9 +1,9 @@
-"""Takes e-mail addresses, card numbers and tokens out of what comes in and what goes out.
+"""Removes e-mail addresses, card numbers and tokens from requests and replies.
 
     [plugin.redact]
     patterns = { "employee number" = "\\bE\\d{6}\\b" }
 
-Proposals leave as they were recorded, since a person has to see what would run.
+Proposals are sent unchanged, since a person has to see what would run.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import partial
 
 from sayso import AgentMessage, ChatRequest, Data, Plugin, hookimpl
 
-# While `re` searches, no other code of the process runs: none of these may take a long text that
-# matches almost everywhere from each of its characters to its end.
+# While `re` searches, no other code of the process runs. Therefore no pattern may match almost
+# everywhere in a long text and then read from each of its characters to the end.
 PATTERNS = {
     # A local part has at most 64 characters (RFC 5321).
     "e-mail": r"[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+",
@@ -31,7 +31,7 @@ class Redact(Plugin):
         """`[plugin.redact]`."""
 
         patterns: dict[str, str] = {}
-        """Further regular expressions, by the name that stands in their place."""
+        """Further regular expressions, by the name that replaces their matches."""
 
     settings: Settings
 
@@ -42,7 +42,7 @@ class Redact(Plugin):
 
     @hookimpl
     def intercept_request(self, request: ChatRequest) -> None:
-        """Neither the model nor the next interceptor sees a secret."""
+        """Hide secrets from the model and the following interceptors."""
         for message in request.messages:
             message.content = self.clean(message.content)
             if message.data is not None:
@@ -50,12 +50,12 @@ class Redact(Plugin):
 
     @hookimpl
     def intercept_response(self, response: AgentMessage) -> None:
-        """The caller sees none either; streams are held back until this has run."""
+        """Hide them from the caller, too; streams are held back until this has run."""
         response.content = self.clean(response.content)
         self._clean_outputs(response.data)
 
     def clean(self, text: str) -> str:
-        """`text` with a name in the place of each secret."""
+        """`text` with each secret replaced by its name."""
         for name, pattern in self._patterns.items():
             text = pattern.sub(partial(_replaced, name), text)
         return text

@@ -44,7 +44,7 @@ class TicketContext(Plugin):
     async def intercept_request(
         self, request: ChatRequest, context: RequestContext, host: Host
     ) -> None:
-        """Look up all tickets at once; one that cannot be had is left out."""
+        """Look up all tickets at once; those that cannot be had are left out."""
         text = request.messages[-1].content
         ids = list(dict.fromkeys(re.findall(r"\b[A-Z]{2,10}-\d+\b", text)))[:MOST]
         tickets = await asyncio.gather(*(self._ticket(id_, host) for id_ in ids))

@@ -1,13 +1,16 @@
 """The service that the fault tests run, kill and run again: `python acting.py`, in its folder.
 
-`sayso.toml` in the folder configures it. `PLAN` is a JSON list of stages, each a list of names
-for which the model proposes `wipe`; after the last stage it says what the tools gave. What runs
-and what is asked is appended to the files `runs` and `asks`. `DIE` names the point at which the
-process kills itself: `EVENT:written` or `EVENT:committed` for the transaction that logs EVENT or
-puts a turn in that state, `tool:before`, `tool:after`, `model`, `reply`; `DIE_AT` counts them,
-with `DIE_ONCE` it happens once, and with `FREEZE` the process stands still there instead. `HOLD`
-stops in the `tool` or the `model` until a file `go` is there. With `WORDS` the names stand in the
-user's first message behind a word, in place of the plan.
+`sayso.toml` in the folder configures it.
+
+- `PLAN`: a JSON list of stages, each a list of names for which the model proposes `wipe`; after the
+  last stage it reports the tools' results. Runs and asks are appended to the files `runs` and
+  `asks`.
+- `DIE`: the point at which the process kills itself: `EVENT:written` or `EVENT:committed` for the
+  transaction that logs EVENT or puts a turn in that state, `tool:before`, `tool:after`, `model`,
+  `reply`. `DIE_AT` counts them; with `DIE_ONCE` it happens once.
+- `FREEZE`: at that point the process is stopped instead of killed.
+- `HOLD`: stops in the `tool` or the `model` until the file `go` exists.
+- `WORDS`: the names stand in the user's first message behind a word, in place of the plan.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from sayso.wire.messages import Message
 
 
 class Fate:
-    """Counts how often the point of `DIE` is come to, and ends the process there."""
+    """Counts how often the point of `DIE` is reached, and ends the process there."""
 
     def __init__(self) -> None:
         self.point = os.environ.get("DIE", "")
@@ -59,17 +62,17 @@ class Fate:
 
 
 def stop_still() -> None:
-    """Stop this process, and return when somebody lets it go on, half a second later or more."""
+    """Stop this process, and return once somebody continues it, half a second later or more."""
     seen = time.monotonic()
     os.kill(os.getpid(), signal.SIGSTOP)
-    # The signal may reach this thread last: without this it would go on for a moment.
+    # The signal may reach this thread last; without this loop it would run on for a moment.
     while (now := time.monotonic()) - seen < 0.5:
         seen = now
         time.sleep(0.001)
 
 
 class Spy:
-    """A transaction that notes which events are logged and what becomes of turns."""
+    """A transaction that notes the logged events and the changes of turns."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
@@ -178,7 +181,7 @@ def agent(fate: Fate) -> Agent:
         return "ended: " + " | ".join(r.output.splitlines()[0] for r in results)
 
     def told(event: AgentEvent) -> None:
-        # The user's own message is told as a Message, the reply as an AgentMessage.
+        # The user's own message is reported as a Message, the reply as an AgentMessage.
         if isinstance(event, MessageAdded) and not isinstance(event.message, Message):
             fate.at("reply")
 
@@ -214,7 +217,7 @@ def main() -> None:
         return Mortal(open_store(*args), fate)
 
     sayso.ledger.stores.open_store = mortal
-    # Hundreds of requests at once may wait long for a place on a slow machine.
+    # Hundreds of requests at once may wait long for a slot on a slow machine.
     sayso.slots.PATIENCE = 300
     served = function(fate) if os.environ.get("CALLABLE") else agent(fate)
     serve(served, host="127.0.0.1", **json.loads(os.environ.get("OPTIONS", "{}")))

@@ -50,7 +50,7 @@ def _nursery() -> Iterator[Nursery]:
 def nursery(_nursery: Nursery, request: pytest.FixtureRequest) -> Iterator[Nursery]:
     """Starts service processes; all of them end with the test."""
     if "postgres_url" in request.fixturenames:
-        # Made before, and so dropped when no process works on it any more.
+        # Made first, and therefore dropped when no process uses it any more.
         request.getfixturevalue("postgres_url")
     yield _nursery
     _nursery.clear()

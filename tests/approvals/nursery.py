@@ -1,8 +1,8 @@
-"""Forks services quickly: imports once, then one process a line of standard input.
+"""Forks services quickly: imports once, then forks one process for each line of standard input.
 
 A line is `{"folder": str, "said": str, "environ": {...}}`; the answer is the process id, and after
 one more line the child begins. A child is a process of its own that runs `acting.main()` in its
-folder, with what it says in the file `said`.
+folder, with its output in the file `said`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import traceback
 
 import acting
 
-# What a service imports at its start, so that children need not.
+# Modules that a service imports at its start, so that children need not.
 for module in (
     "sayso.app",
     "sayso.listener.listener",

@@ -49,7 +49,7 @@ class Process:
 
     @property
     def said(self) -> str:
-        """What this process has printed."""
+        """The output of this process."""
         with suppress(FileNotFoundError):
             return self._said.read_text(errors="replace")
         return ""
@@ -108,7 +108,8 @@ class Nursery:
         self._parent.stdin.write(json.dumps(order) + "\n")
         self._parent.stdin.flush()
         child = Process(int(self._parent.stdout.readline()), said)
-        # It waits for this: a process that ends at once would be gone before it is held.
+        # The child waits for this: a process that ends at once would be gone before it can be
+        # observed.
         self._parent.stdin.write("go\n")
         self._parent.stdin.flush()
         self._children.append(child)
@@ -161,7 +162,7 @@ def commanded(
 
 
 def lines(folder: Path, name: str) -> list[str]:
-    """What was noted in a file, line by line."""
+    """The notes in a file, line by line."""
     try:
         return (folder / name).read_text().splitlines()
     except FileNotFoundError:
@@ -169,7 +170,7 @@ def lines(folder: Path, name: str) -> list[str]:
 
 
 def lost(client: Service, *messages: Json, **rest: Any) -> Answer | None:
-    """The answer, or None when the process died before it came."""
+    """The answer, or None if the process died before it arrived."""
     try:
         return client.ask(*messages, **rest)
     except (ConnectionError, http.client.HTTPException):
@@ -178,7 +179,7 @@ def lost(client: Service, *messages: Json, **rest: Any) -> Answer | None:
 
 @contextmanager
 def database(folder: Path, name: str = "approvals.db") -> Iterator[sqlite3.Connection]:
-    """The store's file, for a look from outside while no service runs."""
+    """The store's file, for reading it while no service runs."""
     connection = sqlite3.connect(folder / name)
     try:
         yield connection

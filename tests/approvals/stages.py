@@ -1,4 +1,4 @@
-"""Ledgers without a service: a store whose clock and whose dead owners a test sets."""
+"""Ledgers without a service: tests set the store's clock and the dead owners."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Later:
 
 
 class Staged:
-    """A store as one process of a `World` has it; `fail` raises before or after a commit."""
+    """A store as one process of a `World` sees it; `fail` raises before or after a commit."""
 
     shared = True
 
@@ -96,7 +96,7 @@ class Staged:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """What `work` gives, within two minutes."""
+    """The result of `work`, within two minutes."""
 
     async def bounded() -> T:
         return await asyncio.wait_for(work, 120)
@@ -161,7 +161,7 @@ async def decide(
 
 
 async def refused(ledger: Ledger, *choices: Choice, **options: Any) -> set[str]:
-    """The types of the refusal; empty when the decisions were taken."""
+    """The types of the refusal; empty if the decisions were accepted."""
     try:
         await decide(ledger, *choices, **options)
     except InvalidRequest as error:

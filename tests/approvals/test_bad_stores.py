@@ -33,7 +33,7 @@ def deciding(reply: Json) -> list[Json]:
 
 
 def stopped(nursery: Nursery, folder: Path, **environ: str) -> str:
-    """What a service says that does not start."""
+    """The output of a service that does not start."""
     process = nursery.start(folder, **environ)
     process.wait()
     assert "listening" not in process.said
@@ -127,7 +127,7 @@ def _unless_ready(service: Service) -> Any:
 
 
 def limit_files(process: Process, size: int) -> None:
-    """Let the process write no file beyond `size` bytes, as on a full disk."""
+    """Prevent the process from writing a file beyond `size` bytes, as on a full disk."""
     _, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, hard))
 
@@ -135,7 +135,7 @@ def limit_files(process: Process, size: int) -> None:
 def test_a_full_store_refuses_the_claim_and_recovers(nursery: Nursery, tmp_path: Path) -> None:
     process = nursery.start(tmp_path)
     messages = deciding(process.client.chat(user("wipe")))
-    # Below what the write-ahead log already has, so that no page more is taken.
+    # Less than the write-ahead log already has, so that no further page is accepted.
     limit_files(process, 4096)
     answer = process.client.ask(*messages)
     assert (answer.status, answer.json()["code"]) == (503, "LEDGER_UNAVAILABLE")
@@ -168,7 +168,8 @@ def test_a_store_that_stays_full_ends_the_wait_and_keeps_what_ran(
         limit_files(process, 4096)
         (tmp_path / "go").touch()
         assert code_of(first.result()) == "LEDGER_UNAVAILABLE"
-    # The same process knows what waits to be recorded, and lets nobody wait for it on and on.
+    # The same process knows the outcomes still to be recorded, and makes nobody wait for them for
+    # ever.
     assert code_of(process.client.ask(*messages)) == "LEDGER_UNAVAILABLE"
     assert process.client.request("GET", "/health").status == 200
     limit_files(process, resource.RLIM_INFINITY)
@@ -222,7 +223,7 @@ def test_a_store_that_was_removed_refuses_the_claim(nursery: Nursery, tmp_path: 
 
 
 class Proxy:
-    """A way to the database server that can be cut, and lose the answer to a commit."""
+    """A proxy to the database server that can be cut, and can lose the answer to a commit."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -265,7 +266,7 @@ class Proxy:
                     self.loses_commits = False
                     self._muted.add(source)
                 elif not asks and sink in self._muted:
-                    # The server has committed; nobody hears of it.
+                    # The server has committed, but no answer arrives.
                     self.break_off()
                     return
                 sink.sendall(data)

@@ -1,4 +1,4 @@
-"""A call has begun or it has not (design, section 6, "Beginning")."""
+"""A call has either begun or not (design, section 6, "Beginning")."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def outputs(reply: Json) -> dict[str, str]:
 
 
 def rows(service: Service) -> dict[str, Proposal]:
-    """The calls of the store, by what they name."""
+    """The calls in the store, by the name in their input."""
     ledger = service.app.host.ledger
 
     def work(tx: Any) -> list[Proposal]:
@@ -221,7 +221,7 @@ def test_commands_of_one_message_are_claimed_one_after_another(
     assert len(asking.result(60)["data"]["executed_cmds"]) == 2
 
 
-# Two services on one store, the first of which stands still or dies.
+# Two services on one store; the first one is stopped or dies.
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -317,12 +317,12 @@ def test_a_call_whose_process_stood_still_unnoticed_before_it_began_runs_once(
 
 
 def stopped(process: Process) -> bool:
-    """Whether the process stands still."""
+    """Whether the process is stopped."""
     status = Path(f"/proc/{process.pid}/stat").read_text()
     return status.rpartition(")")[2].split()[0] == "T"
 
 
-# What a tool knows of its call.
+# A tool's information about its call.
 
 
 @pytest.mark.parametrize("is_async", [False, True])

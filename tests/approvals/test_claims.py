@@ -1,4 +1,4 @@
-"""Claims of which the answer is lost, that are cancelled, or that others look at (section 6)."""
+"""Claims whose answer is lost, that are cancelled, or that others observe (section 6)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Make = Callable[..., Ledger]
 
 @pytest.fixture(params=["memory", "sqlite"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """Makes the ledger of one process more over the same storage."""
+    """Makes another process's ledger over the same storage."""
     world, memory = World(), MemoryStore()
 
     def one(**options: Any) -> Ledger:
@@ -61,7 +61,7 @@ async def proposed(ledger: Ledger, *rows: Proposal, **turn: Any) -> None:
 
 
 async def comes(holds: Callable[[], Any]) -> Any:
-    """What the coroutine that `holds` makes gives, once it is true."""
+    """The result of the coroutine that `holds` makes, once it is true."""
     deadline = time.monotonic() + 60
     while not (value := await holds()):
         assert time.monotonic() < deadline, "the condition did not come true in time"
@@ -537,7 +537,7 @@ def test_equal_commands_of_a_trimmed_history_are_told_apart(make: Make) -> None:
 @pytest.mark.parametrize("key", ["", "k"], ids=["equal messages", "one conversation"])
 def test_newest_command_is_found_whatever_was_proposed_before_it(key: str) -> None:
     async def work() -> None:
-        # A monitor that says the same every minute has as many behind it after a week.
+        # A monitor that says the same every minute has many such messages after a week.
         ledger = Ledger(MemoryStore())
         await ledger.open()
         old = [command(f"t{n}", "ls", conversation=key, reference="r") for n in range(10_000)]
@@ -667,7 +667,7 @@ def test_a_lost_claim_that_somebody_reported_unknown_has_failed(make: Make) -> N
         staged(ledger).loses = 1
         with pytest.raises(LedgerUnavailable):
             await decide(ledger, approve(row))
-        # The claim is taken back in the background, at the second attempt.
+        # The claim is undone in the background, at the second attempt.
         staged(ledger).refuses = 1
         staged(ledger).world.late = 601
         assert (await other.settle([row.id]))[row.id].state == "INDETERMINATE"

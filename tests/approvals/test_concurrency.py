@@ -27,7 +27,7 @@ def deciding(reply: Json, first: str = "wipe") -> list[Json]:
 
 
 def all_at_once(services: list[Service], count: int, *messages: Json) -> list[Any]:
-    """The answers to `count` equal requests that leave together."""
+    """The answers to `count` equal requests sent at the same time."""
     together = threading.Barrier(count)
 
     def one(number: int) -> Any:
@@ -47,7 +47,7 @@ def same_reply(answers: list[Any]) -> Json:
 
 @pytest.fixture
 def sockets() -> Iterator[None]:
-    """Room for a thousand connections, both ends of which are in this process."""
+    """Room for a thousand connections with both ends in this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 4_096 if hard == resource.RLIM_INFINITY else min(4_096, hard)
     if soft != resource.RLIM_INFINITY:
@@ -62,7 +62,7 @@ def sockets() -> Iterator[None]:
 def test_concurrent_approvals_run_once(
     served: Serve, count: int, ledger: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # So many of them may wait long for a place on a slow machine.
+    # A thousand requests may wait long for a slot on a slow machine.
     monkeypatch.setattr(slots, "PATIENCE", 300.0)
     tools = Counted()
     script = [[delete("a")], [delete("b", "p2")]]
@@ -98,7 +98,7 @@ def test_waiting_requests_hold_no_place(served: Serve) -> None:
         waiting = [pool.submit(service.ask, *messages) for _ in range(8)]
         try:
             assert begun.wait(60)
-            # Seven wait for the continuation of one; there is still a place.
+            # Seven wait for the continuation of one; there is still a slot.
             assert service.chat(user("hi"))["content"] == "hello"
             until(lambda: service.app.host.turns_running == 1)
         finally:

@@ -1,4 +1,4 @@
-"""What approvals cost those who do not use them, and what a full store costs."""
+"""The cost of approvals for services without any, and the cost of a full store."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_fifty_thousand_rows_do_not_slow_a_claim(tmp_path: Path) -> None:
         steps += 1
 
     async def rounds(ledger: Ledger, name: str) -> int:
-        """How many instructions of SQLite's machine a few rounds take: no matter of time."""
+        """The number of instructions of SQLite's machine for a few rounds; independent of time."""
         before = steps
         for number in range(5):
             row = call(f"{name}{number}")
@@ -170,12 +170,12 @@ def test_a_decision_stated_many_times_is_not_compared_with_each_of_them(
 
     asyncio.run(work())
     assert 0 < len(compared) <= 200 * 10
-    # What was recorded may be large.
+    # The recorded value may be large.
     assert sum(value is not stated for value in compared) <= 2
 
 
 def rows_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many proposals each question to the store brings, in a list that grows with each."""
+    """The number of proposals in each answer of the store, in a list that grows with each."""
     read: list[int] = []
     load = SqlTransaction._load
 
@@ -195,7 +195,7 @@ def test_to_list_what_waits_looks_through_all_of_it_in_parts_and_not_each_time(
     rows = [call("turn", n, id=f"id{n:03}", principal=None, tenant=None) for n in range(300)]
     asyncio.run(host.ledger.propose(None, rows))
     read = rows_read(monkeypatch)
-    # However quick the machine is, the second list comes soon after the first.
+    # However fast the machine is, the second list comes soon after the first.
     monkeypatch.setattr(waiting, "_PAUSE", 1e6)
     shown = asyncio.run(host.calls.pending(Caller("test"), 5))
     assert [row.id for row in shown.calls] == [f"id{n:03}" for n in range(5)]

@@ -45,7 +45,7 @@ async def hosting(
 
 
 async def claimed_elsewhere(host: ServiceHost) -> Grant:
-    """The grant that another request has for a call that is proposed and approved."""
+    """The grant that another request holds for a call that was proposed and approved."""
     row = await host.calls.propose("delete", {"name": "a"}, SOMEBODY)
     who = Requester(SOMEBODY.principal, protocol="test")
     found = await host.ledger.decide([approve(row)], [], who, Conversation())
@@ -269,7 +269,7 @@ def test_all_that_waits_for_a_call_after_the_drain_shares_one_time(
         async with hosting(tmp_path, Counted()) as host:
             await host.drain(0.0)
             assert 0.0 < host.time_to_record() <= 5.0
-            # As the end of a plugin takes that waits for the call.
+            # The time of a plugin's shutdown that waits for the call.
             passed = 60.0
 
     run(work())
@@ -334,7 +334,7 @@ def test_a_call_that_was_claimed_runs_although_its_caller_leaves_while_the_handl
             with pytest.raises(asyncio.CancelledError):
                 await deciding
             goes_on.set()
-            # The same decision again waits for the run of the first.
+            # The same decision again waits for the first one's run.
             ended = await host.calls.decide(row.id, SOMEBODY, approved=True, wait=30)
         assert (ended.state, ended.output) == ("DONE", "deleted a")
         assert tools.names == ["a"]
@@ -370,7 +370,7 @@ def test_input_of_a_call_proposed_elsewhere_is_changed_where_its_tool_says_so(
             edited = {"hours": 2, "pet": "Rex"}
             ended = await decide(row.id, SOMEBODY, approved=True, edited=edited, run=False)
             assert (ended.state, ended.edited, ran) == ("APPROVED", edited, [])
-            # Who still sees what was proposed has not approved the changed input.
+            # An approver who still sees the proposed input has not approved the changed one.
             with pytest.raises(InvalidRequest) as caught:
                 await decide(row.id, SOMEBODY, approved=True, input=asked)
             assert (caught.value.items[0]["type"], ran) == ("approval_changed", [])

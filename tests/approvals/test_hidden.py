@@ -1,5 +1,5 @@
-"""Credentials that are words of the records themselves: masked in what was said, in nothing else
-(design, section 6)."""
+"""Credentials that are words of the records themselves: masked in messages only (design, section
+6)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WORDS = {
     "tools": "wipe show",
     "ids": "call_ plan",
 }
-"""Words that the records, the names of the tools and the ids of the calls are made of."""
+"""Words that occur in the records, the names of the tools and the ids of the calls."""
 
 
 class Pods:
@@ -91,14 +91,14 @@ class Pods:
         )[min(len(said), 3)]
 
     def ask(self, messages: Sequence[Json], times: int = 1) -> None:
-        """Put it to a service that has just started."""
+        """Send it to a service that has just started."""
         agent, _ = scripted(self.answer, self.tools)
         ledger = {"approvals__ledger": "sqlite:///approvals.db"}
         with service(agent, self.folder, **ledger) as running:
             self.replies += [running.chat(*messages) for _ in range(times)]
 
     def talk(self) -> None:
-        """Approve whatever is proposed, and send each decision three times."""
+        """Approve all proposals, and send each decision three times."""
         messages = [user("go", platform_context=self.platform)]
         self.ask(messages)
         while calls := self.replies[-1]["data"]["tool_calls"]:
@@ -110,7 +110,8 @@ class Pods:
 
     @property
     def seen(self) -> Any:
-        """All that caller, tool and model got, with the ids of each message by their order."""
+        """Everything that caller, tool and model got, with the ids of each message by their
+        order."""
         asked = [dump_turns(ask.turns) for ask in self.asks]
         return [numbered(each, {}) for each in (*self.replies, self.ran, *asked)]
 
@@ -153,7 +154,7 @@ SECRETS = ["geheim-4711", 'a "b" \\c\n', "Schl\u00fcssel\U0001f511", "it's & <so
 
 
 def written(secret: str) -> st.SearchStrategy[str]:
-    """Texts that hold the secret, as it is or as JSON within JSON, and texts that do not."""
+    """Texts that contain the secret, plainly or as JSON within JSON, and texts that do not."""
     ways = [secret, secret.strip(), repr(secret), "".join(secret.split()), "nothing", "text"]
     for ascii_ in (True, False):
         once = json.dumps({"key": secret}, ensure_ascii=ascii_)
@@ -201,7 +202,7 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 def holds(text: str, secret: str) -> bool:
-    """Whether a text holds the secret, also as JSON within JSON."""
+    """Whether a text contains the secret, also as JSON within JSON."""
     forms = [secret.strip(), repr(secret.strip())[1:-1]]
     for ascii_ in (True, False):
         once = json.dumps(secret.strip(), ensure_ascii=ascii_)[1:-1]
@@ -210,7 +211,7 @@ def holds(text: str, secret: str) -> bool:
 
 
 def shape(turns: Sequence[Turn]) -> Any:
-    """What is left of the turns without what was said: which call has which result, and so on."""
+    """The turns without their texts: the pairs of calls and results, and so on."""
     ids: dict[str, int] = {}
     return [
         (

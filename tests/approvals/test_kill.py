@@ -1,7 +1,7 @@
 """A real service is killed at every step of an approval, restarted, and asked again.
 
 Design, section 6, "Run once", "Resume once", "End unknown". `SAYSO_TEST_KILLS` is the number of
-random lives (default 24), `SAYSO_TEST_SEED` where they begin.
+random lives (default 24), `SAYSO_TEST_SEED` their seed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEED = int(os.environ.get("SAYSO_TEST_SEED", "1"))
 CARRIERS = ("user", "assistant", "approvals")
 PROTOCOLS = (("v1", False), ("v1", True), ("v2", False), ("v2", True))
 
-# How the one approved call stands at the end, and how often it ran.
+# The final state of the only approved call, and how often it ran.
 ENDS = {
     "proposed:written": ("DONE", 1),
     "proposed:committed": ("DONE", 1),
@@ -37,7 +37,7 @@ ENDS = {
     "tool:after": ("INDETERMINATE", 1),
     "done:written": ("INDETERMINATE", 1),
     "done:committed": ("DONE", 1),
-    # The only call of a turn ends and the turn goes on in one transaction.
+    # The only call of a turn ends and the turn continues in one transaction.
     "RESUMING:written": ("INDETERMINATE", 1),
     "RESUMING:committed": ("DONE", 1),
     "model": ("DONE", 1),
@@ -49,7 +49,7 @@ ENDS = {
 
 @dataclass
 class Life:
-    """A caller that keeps asking until it has its answer, whatever becomes of the service."""
+    """A caller that keeps asking until it has its answer, whatever happens to the service."""
 
     nursery: Nursery
     folder: Path
@@ -86,7 +86,7 @@ class Life:
         return self.process
 
     def approve(self, history: list[Json], reply: Json) -> list[Json]:
-        """The request that approves all that `reply` proposes."""
+        """The request that approves all proposals of `reply`."""
         self.approved |= {call["id"] for call in reply["data"]["tool_calls"]}
         calls = [{**call, "execute": True} for call in reply["data"]["tool_calls"]]
         last = user("")
@@ -101,7 +101,7 @@ class Life:
         return [*history, answer, last]
 
     def live(self) -> Json:
-        """The last reply, when nothing waits for a decision any more."""
+        """The last reply, once no proposal is pending any more."""
         history = [user("wipe them")]
         reply = self.ask(*history)
         while reply["data"]["tool_calls"]:
@@ -134,7 +134,8 @@ def chain_is_whole(folder: Path) -> None:
 
 
 def consistent(life: Life, reply: Json) -> None:
-    """What holds after every life: nothing ran twice, nothing was lost, the model was told."""
+    """The claims that hold after every life: nothing ran twice, nothing was lost, the model got the
+    outcome."""
     ran = lines(life.folder, "runs")
     recorded = states(life.folder)
     log = events_logged(life.folder)
@@ -161,7 +162,7 @@ def consistent(life: Life, reply: Json) -> None:
 
 
 def replays(life: Life, reply: Json) -> None:
-    """The same request again: the same reply, no run, no question to the model."""
+    """The same request again: the same reply, no run, no call of the model."""
     ran, asked = lines(life.folder, "runs"), lines(life.folder, "asks")
     if life.tool.get("idempotent"):
         return
@@ -173,7 +174,7 @@ def replays(life: Life, reply: Json) -> None:
 
 @pytest.mark.parametrize("point", ENDS)
 def test_a_kill_leaves_the_right_state(nursery: Nursery, tmp_path: Path, point: str) -> None:
-    # The first turn's own record is the first that is put and told, the resumed one the second.
+    # The first turn's own record is the first that is put and sent, the resumed one the second.
     at = "2" if point in ("reply",) else "1"
     life = Life(nursery, tmp_path, [{"DIE": point, "DIE_AT": at}])
     reply = life.live()

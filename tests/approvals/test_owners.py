@@ -1,4 +1,4 @@
-"""Who runs a call: dead, paused, restarted or merely slow owners (section 6, "End unknown")."""
+"""Owners of a call that are dead, paused, restarted or merely slow (section 6, "End unknown")."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pair(nursery: Nursery, folder: Path, lease: str, **environ: str) -> tuple[Pr
 
 
 def lease(folder: Path) -> float:
-    """When the lease of the run ends, as the store has it now."""
+    """When the lease of the run ends according to the store."""
     with database(folder) as db:
         ((ends,),) = db.execute("SELECT lease FROM sayso_proposals WHERE state = 'EXECUTING'")
     return float(ends)
@@ -311,7 +311,7 @@ def test_an_async_tool_that_its_timeout_cancelled_has_no_known_end(
     messages = deciding(service.chat(user("wipe")))
     (told,) = service.chat(*messages)["data"]["executed_tool_calls"]
     assert cancelled.wait(120)
-    # Another whole run in between: what the first had to say of its end has been said.
+    # After another complete run, all messages about the first one's end were sent.
     service.chat(*deciding(service.chat(user("wipe"))))
     (again,) = service.chat(*messages)["data"]["executed_tool_calls"]
     assert told["output"].startswith("Outcome unknown:")
@@ -325,7 +325,7 @@ def test_an_async_tool_that_its_timeout_cancelled_has_no_known_end(
 
 
 def leave(service: Service, path: str, messages: list[Json], when: Any) -> None:
-    """Send a request and go away once `when` holds."""
+    """Send a request and disconnect once `when` holds."""
     body = json.dumps({"messages": messages}).encode()
     with socket.create_connection(("127.0.0.1", service.port)) as raw:
         raw.sendall(
@@ -363,7 +363,7 @@ def test_an_outcome_that_no_reply_has_told_is_told_wherever_the_approval_sat(
     messages = deciding(client.chat(user("wipe")))
     messages[1]["data"], messages[2]["data"] = messages[2]["data"], {}
     leave(client, "/api/chat", messages, lambda: lines(tmp_path, "held"))
-    # The model of the request that was left is cancelled; only the second one may answer.
+    # The model of the abandoned request is cancelled; only the second one may answer.
     with ThreadPoolExecutor(1) as pool:
         again = pool.submit(client.chat, *messages)
         until(lambda: len(lines(tmp_path, "held")) == 2, "the second continuation")
@@ -397,7 +397,7 @@ def test_a_claimed_tool_finishes_when_the_service_stops(nursery: Nursery, tmp_pa
         first = pool.submit(lost, process.client, *messages)
         until(lambda: lines(tmp_path, "held"), "the run")
         process.signal(signal.SIGTERM)
-        # `drain_timeout` is a second; after it the client gets its end, the tool goes on.
+        # `drain_timeout` is a second; after it the client gets its answer, and the tool goes on.
         answer = first.result()
         assert answer is None or answer.status == 503
         (tmp_path / "go").touch()

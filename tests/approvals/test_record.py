@@ -1,4 +1,4 @@
-"""Who decided what: deciders, edited inputs, secrets, and `sayso approvals` (section 6)."""
+"""Records of decisions: deciders, edited inputs, secrets, and `sayso approvals` (section 6)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Cli = Callable[..., str]
 def sayso(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Cli:
-    """Runs `sayso approvals …` on the store of this test and gives what it prints."""
+    """Runs `sayso approvals …` on the store of this test and returns its output."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "sayso.toml"
     if not file.exists():
@@ -93,7 +93,7 @@ def test_the_command_line_shows_what_would_hide_or_forge_a_line(served: Serve, s
 def test_a_user_without_a_name_decides_on_the_command_line(
     served: Serve, sayso: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a container that runs under any user id."""
+    """The situation in a container that runs under any user id."""
     agent, _ = scripted([[delete("a")]], Counted().tools)
     (call,) = served(agent, **SQLITE).chat(user("wipe"))["data"]["tool_calls"]
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
@@ -303,7 +303,7 @@ def test_a_slow_validator_of_an_edit_holds_up_nobody_else(served: Serve, ledger:
             go_on.set()
         done = slow.result(60).json()["data"]["executed_tool_calls"]
     assert [call["output"] for call in done] == ["wiped slow", "wiped c"]
-    # For the refusal of what does not fit, and where the tool runs.
+    # Once for the refusal of an invalid input, and once where the tool runs.
     assert seen.count("slow") == 2
 
 
@@ -491,7 +491,7 @@ def test_the_trace_of_an_approved_call_is_found_in_the_log_by_the_calls_id(
 def test_contents_go_soon_after_a_retention_of_less_than_an_hour(
     served: Serve, sayso: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sayso.host._SOON", 0.05)
+    monkeypatch.setattr("sayso.ledger.purging.SOON", 0.05)
     agent, _ = scripted([[delete("a")], "well", [delete("b")], "well"], Counted().tools)
     service = served(agent, **SQLITE, approvals__retention=0.05)
     for _ in range(2):
@@ -526,7 +526,7 @@ def test_a_list_says_so_of_inputs_that_expired_and_were_purged(served: Serve, sa
 
 @pytest.mark.parametrize("on_new_message", ["refuse", "supersede"])
 def test_a_refused_message_claims_nothing(served: Serve, sayso: Cli, on_new_message: str) -> None:
-    """An approved copy in the history starts with a message that is taken, not with a refused."""
+    """An approved copy in the history starts with an accepted message, not with a refused one."""
     tools = Counted()
     agent, _ = scripted([[delete("a"), delete("b", "p2")], "well"], tools.tools)
     service = served(agent, **SQLITE, approvals__on_new_message=on_new_message)
@@ -770,6 +770,6 @@ class TestCommandLine:
         assert open_["input"] == {"name": "a"}, "what is open is kept"
         assert "the log is whole: 6 rows" in sayso("verify"), "five, and a summary"
         assert lines(tmp_path, "runs") == ["a"]
-        # The reply is kept for as long as a proposal waits, with the outcomes that it states.
+        # The reply is kept for as long as a proposal is pending, with the outcomes that it states.
         assert process.client.chat(*deciding(reply)) == ended
         assert lines(tmp_path, "runs") == ["a"]

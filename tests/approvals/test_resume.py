@@ -1,4 +1,4 @@
-"""Resumed once, by whatever history a client still has (design, section 6, "Resume once")."""
+"""Resumed once, with any history that a client still has (design, section 6, "Resume once")."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def deciding(reply: Json, *calls: Json, content: str = "") -> list[Json]:
 
 
 def paired(model: Any) -> None:
-    """What providers demand: alternating roles, each call answered in the next turn, once."""
+    """The requirements of providers: alternating roles, each call answered in the next turn,
+    once."""
     for ask in model.asks:
         roles = [turn.role for turn in ask.turns]
         assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
@@ -76,7 +77,7 @@ def test_a_killed_worker_leaves_its_continuation_to_another(tmp_path: Path) -> N
 def test_a_suspended_turn_resumes_with_the_blocks_of_the_model(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    """After a restart, from a history without any data but the decision."""
+    """After a restart, with a history that has no data but the decision."""
     plan = {"PLAN": json.dumps([["a", "b"], ["c"]])}
     process = nursery.start(tmp_path, **plan)
     reply = process.client.chat(user("wipe"))
@@ -137,7 +138,7 @@ def test_a_claim_of_a_turn_that_fails_before_the_run_can_be_taken_again(served: 
 
     def attach(request: ChatRequest, context: RequestContext) -> None:
         if context.has_decision and faults:
-            # Nobody can copy it for the handlers.
+            # It cannot be copied for the handlers.
             request.messages[-1].data.lock = threading.Lock()  # type: ignore[union-attr]
 
     script: list[Any] = [[delete("a")], "gone"]
@@ -256,7 +257,7 @@ def test_lost_reply_to_a_command_that_was_decided_before_too_is_got_with_its_ses
         history += [said(done), more] if more else []
     assert done["data"]["session"]["noted"] == "x"
     assert service.chat(*history) == done
-    # A client may keep what had come when the connection broke.
+    # A client may keep the part that arrived before the connection broke.
     broken = [*history, assistant("tw"), history[-1]]
     assert service.chat(*broken)["data"]["session"]["noted"] == "x"
 
@@ -400,7 +401,7 @@ def test_no_history_makes_a_second_run_or_a_provider_error(served: Serve, seed: 
 
 
 def test_a_reply_lost_by_the_client_is_not_lost(served: Serve) -> None:
-    """The client goes away in the continuation; the next request finishes it."""
+    """The client disconnects during the continuation; the next request finishes it."""
     import asyncio
     import socket
     import threading
@@ -487,7 +488,7 @@ def test_a_change_of_the_session_that_no_reply_has_told_comes_before_the_next(
     reply = service.chat(user("wipe"))
     one, two = reply["data"]["tool_calls"]
     service.chat(*deciding(reply, approved(one)))
-    # Its client has not got that reply.
+    # Its client did not get that reply.
     reply = service.chat(*deciding(reply, approved(one), approved(two)))
     assert reply["data"]["session"] == {"steps": 2}
     assert [e["output"] for e in reply["data"]["executed_tool_calls"]] == ["step 1", "step 2"]
@@ -501,7 +502,7 @@ def test_two_clients_that_decide_calls_of_one_turn_lose_no_change_of_the_session
     reply = service.chat(user("wipe"))
     one, two = reply["data"]["tool_calls"]
     service.chat(*deciding(reply, approved(one)))
-    # The other client knows of no decision but its own.
+    # The other client knows only its own decision.
     reply = service.chat(*deciding(reply, approved(two)))
     assert reply["data"]["session"] == {"steps": 2}
     assert [e["output"] for e in reply["data"]["executed_tool_calls"]] == ["step 2"]
@@ -554,7 +555,7 @@ def test_a_command_takes_back_no_change_of_the_session_that_calls_made_after_it(
     reply = service.chat(user("wipe"))
     one, two = reply["data"]["tool_calls"]
     talk = [user("wipe"), said(reply)]
-    # A client that knows the fields of the contract alone sends back no ids of commands.
+    # A client that knows only the fields of the contract sends back no ids of commands.
     first, last = ({"command": line, "execute": True} for line in (beside, "echo last"))
     for data in (
         {"tool_calls": [approved(one)], "cmds": [first]},

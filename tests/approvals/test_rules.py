@@ -1,7 +1,7 @@
-"""Random sequences of what can happen to proposals, against a small model of section 6.
+"""Random sequences of all operations on proposals, against a small model of section 6.
 
-`SAYSO_TEST_EXAMPLES` is the number of sequences for each store (default 25, of which a store
-over a wire gets a fifth).
+`SAYSO_TEST_EXAMPLES` is the number of sequences for each store (default 25, of which a store over a
+wire gets a fifth).
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from sayso.ledger.memory import MemoryStore
 from sayso.ledger.record import Ledger
 from sayso.ledger.sqlite import SqliteStore
 
-# So long that the seconds which a run really takes change nothing.
+# Chosen so long that the seconds of a real run make no difference.
 TTL, LEASE = 1_000_000.0, 10_000.0
 GONE = LEASE + margin(LEASE) + 1.0
-"""Seconds of silence after which others take a process for dead."""
+"""Seconds of silence after which others consider a process dead."""
 EXAMPLES = int(os.environ.get("SAYSO_TEST_EXAMPLES", "25"))
 TAKEN = ("DONE", "FAILED", "INDETERMINATE", "EXECUTING", "APPROVED")
 
 
 @dataclass
 class Known:
-    """What the model knows of one call."""
+    """The model's data about one call."""
 
     row: Proposal
     expires: float
@@ -61,7 +61,7 @@ class Known:
 
 @dataclass
 class Turn:
-    """What the model knows of one suspended turn."""
+    """The model's data about one suspended turn."""
 
     id: str
     calls: list[str]
@@ -128,7 +128,7 @@ class Section6(RuleBasedStateMachine):
 
     @property
     def now(self) -> float:
-        """By the store's clock."""
+        """The time of the store's clock."""
         return float(self.do(self.observer.store.run(lambda tx: tx.now)))
 
     @initialize(again=st.booleans())
@@ -202,12 +202,19 @@ class Section6(RuleBasedStateMachine):
                 types.add("approval_conflict")
             if types & {"approval_conflict", "approval_expired"} and self.contradicted(one, known):
                 continue
-            if one.approved and one.input is not None:
-                same = one.input in (known.row.input, known.edited)
-                allowed = known.state == "PENDING" and edit(known.row, one.input) is not None
-                if not same and not allowed:
-                    types.add("approval_changed")
+            if one.approved and not self.names_what_runs(one, known, choices):
+                types.add("approval_changed")
         return types
+
+    def names_what_runs(self, one: Choice, known: Known, choices: list[Choice]) -> bool:
+        again = known.state == "INDETERMINATE" and known.row.idempotent
+        waits = known.state in ("PENDING", "APPROVED") or again
+        if one.input is None:
+            beside = [c for c in choices if c.id == one.id and not c.copy and c.input is not None]
+            return not (waits and known.edited) or bool(beside)
+        inputs = [known.edited or known.row.input] if waits else [known.row.input, known.edited]
+        allowed = known.state == "PENDING" and edit(known.row, one.input) is not None
+        return one.input in inputs or allowed
 
     def contradicted(self, one: Choice, known: Known) -> bool:
         if one.approved:
@@ -234,7 +241,7 @@ class Section6(RuleBasedStateMachine):
                 claimed.add(known.row.id)
                 turn = self.turns[known.row.turn]
                 if again and turn.state == "ENDED":
-                    # What was said of the unknown outcome is no answer to the new one.
+                    # The reply about the unknown outcome is no answer to the new one.
                     turn.state = "SUSPENDED"
                     turn.replies.clear()
         return claimed
@@ -271,7 +278,7 @@ class Section6(RuleBasedStateMachine):
             if known.state == "APPROVED" and self.now >= known.expires:
                 known.state = "EXPIRED"
         elif known.state == "INDETERMINATE" and known.fence == grant.fence:
-            # Somebody has reported it unknown; only an earlier run keeps it so.
+            # Somebody has reported it as unknown; it only stays so because of an earlier run.
             known.state = "INDETERMINATE" if grant.again else "FAILED"
             known.owner = None
 
@@ -326,7 +333,7 @@ class Section6(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 0.9 * LEASE, 1.1 * LEASE, GONE, GONE, TTL / 2]))
     def pass_time(self, seconds: float) -> None:
-        """Time goes by; who is awake renews the leases before anybody looks."""
+        """Let time pass; running processes renew their leases before anybody looks."""
         self.world.late += seconds
         awake = {ledger.owner for ledger in self.awake}
 
@@ -357,7 +364,7 @@ class Section6(RuleBasedStateMachine):
         for turn in self.turns.values():
             held = turns[turn.id].owner
             if turn.owner in self.paused and held is not None and held.lease + margin(LEASE) < now:
-                # Somebody else continues it, and gives up.
+                # Somebody else continues it, and abandons it.
                 work = self.observer.continue_turns(
                     [turn.id], "other", decided=None, until=time.monotonic()
                 )
@@ -374,8 +381,9 @@ class Section6(RuleBasedStateMachine):
         self.paused.add(owner.owner)
         self.pass_time(GONE)
         if known.state == "INDETERMINATE" and known.row.idempotent and others:
-            (second,) = self.do(decide(others[0], approve(known.row))).grants
-            self.take(others[0], [approve(known.row)])
+            again = approve(known.row, input=known.edited or known.row.input)
+            (second,) = self.do(decide(others[0], again)).grants
+            self.take(others[0], [again])
             self.grants.append((others[0], second))
         self.paused.discard(owner.owner)
 

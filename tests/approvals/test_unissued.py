@@ -1,4 +1,5 @@
-"""Approvals of what this service never proposed, with `approvals.accept_unissued` (section 6)."""
+"""Approvals of calls that this service never proposed, with `approvals.accept_unissued` (section
+6)."""
 
 from __future__ import annotations
 

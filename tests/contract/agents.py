@@ -11,7 +11,7 @@ from sayso.testing.script import Scripted
 
 
 class Counted:
-    """A gated tool `delete` and an open tool `look`; `runs` holds the inputs that ran."""
+    """A gated tool `delete` and an open tool `look`; `runs` has the inputs that ran."""
 
     def __init__(self, **options: Any) -> None:
         self.runs: list[dict[str, Any]] = []
@@ -47,12 +47,12 @@ class Counted:
 
 
 def whole(name: str, **rest: Any) -> dict[str, Any]:
-    """The input that `delete` gets, as it is recorded and shown."""
+    """The input that `delete` gets, in its recorded form."""
     return {"name": name, "force": False, "grace": 0, **rest}
 
 
 def scripted(script: Any, tools: Sequence[Any] = (), **fields: Any) -> tuple[Agent, Scripted]:
-    """An agent on a scripted model, and the model, whose `asks` tell what it was asked."""
+    """An agent on a scripted model, and the model, whose `asks` record its input."""
     model = Scripted(script)
     return Agent(model=model, tools=list(tools), **fields), model
 

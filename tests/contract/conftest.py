@@ -1,4 +1,4 @@
-"""The service under test: `served(agent, **settings)` gives a client of it."""
+"""The service under test: `served(agent, **settings)` returns a client of it."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ def ledger_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One service for the module, whose agent says `fine` to everything."""
+    """One service for the module, whose agent answers `fine` to everything."""
     with service(lambda messages, context: "fine", tmp_path_factory.mktemp("echo")) as running:
         yield running

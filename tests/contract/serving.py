@@ -17,9 +17,8 @@ import uvicorn
 from websockets.sync.client import ClientConnection, connect
 
 from sayso import create_app, load_config
-from sayso.ledger.choices import Decided
+from sayso.decisions.settling import NOTHING_DECIDED, Settled
 from sayso.listener.listener import uvicorn_config
-from sayso.turns.state import RunningTurn
 
 DEADLINE = 120.0
 PATHS = {
@@ -30,7 +29,7 @@ Json = dict[str, Any]
 
 
 def strict(raw: str | bytes) -> Any:
-    """The JSON value of `raw`; NaN and Infinity, which Python's parser takes, are none."""
+    """The JSON value of `raw`; NaN and Infinity, which Python's parser accepts, are refused."""
     return json.loads(raw, parse_constant=_refuse)
 
 
@@ -39,7 +38,7 @@ def _refuse(name: str) -> None:
 
 
 def until(holds: Callable[[], Any], what: str = "the condition") -> Any:
-    """What `holds` gives once it is true."""
+    """The value of `holds` once it is true."""
     deadline = time.monotonic() + DEADLINE
     while not (value := holds()):
         assert time.monotonic() < deadline, f"{what} did not come true in time"
@@ -74,7 +73,7 @@ def rejected(call: Json, reason: str = "too risky", **changes: Any) -> Json:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back over HTTP."""
+    """A reply over HTTP."""
 
     status: int
     headers: Mapping[str, str]
@@ -176,14 +175,14 @@ class Service:
 
     @contextmanager
     def ws(self, **options: Any) -> Iterator[Socket]:
-        # A slow machine has time to shake hands and to answer a ping.
+        # Allow a slow machine time to shake hands and to answer a ping.
         options = {"max_size": None, "open_timeout": DEADLINE, "ping_timeout": DEADLINE, **options}
         with connect(f"ws://127.0.0.1:{self.port}/api/chat-ws", **options) as connection:
             yield Socket(connection)
 
 
 Serve = Callable[..., Service]
-"""What the fixture `served` is: `(agent, given=(), **settings) -> Service`."""
+"""The type of the fixture `served`: `(agent, given=(), **settings) -> Service`."""
 
 
 @contextmanager
@@ -208,7 +207,7 @@ def service(
         thread.join(DEADLINE)
         listener.close()
         assert not thread.is_alive(), "the service did not end"
-        assert RunningTurn.found == Decided(), "a turn has written into what all turns share"
+        assert NOTHING_DECIDED == Settled(), "a turn has written into what all turns share"
 
 
 def text_of(events: Sequence[Json]) -> str:
@@ -216,7 +215,7 @@ def text_of(events: Sequence[Json]) -> str:
 
 
 def folded(events: Sequence[Json]) -> Json:
-    """The synchronous reply that a stream amounts to, folded by the contract's words alone."""
+    """The synchronous reply that a stream corresponds to, folded by the contract's words alone."""
     assert events[-1]["type"] == "done", events[-1]
     done = events[-1]
     data: Json = {
@@ -254,5 +253,6 @@ def folded(events: Sequence[Json]) -> Json:
 
 
 def _stated(stop_reason: str) -> Json:
-    """Where the synchronous V2 reply says why a turn stopped early (design, section 7)."""
+    """The place where the synchronous V2 reply says why a turn stopped early (design, section
+    7)."""
     return {} if stop_reason == "end_turn" else {"stop_reason": stop_reason}

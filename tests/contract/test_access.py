@@ -1,4 +1,5 @@
-"""Who may call, and from which pages (issue: who may call; design, section 6, "Web pages")."""
+"""Access: authentication, and the origins of pages (issue: who may call; design, section 6, "Web
+pages")."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ def test_generator_is_closed_when_the_turn_fails_midway(served: Serve) -> None:
 
 
 class Proposing:
-    """A callable that proposes `calls` first and carries out what was decided."""
+    """A callable that proposes `calls` first and carries out the decided ones."""
 
     def __init__(self, *calls: Json, reply: Any = None) -> None:
         self.calls = calls
@@ -576,7 +576,7 @@ def two_turns(given: list[tuple[str, bool]]) -> Any:
 
 def deciding_one_of_two(service: Service, one: dict[str, Any]) -> tuple[list[Json], Json]:
     """The messages after a decision on the only call of the first turn and on the command of the
-    second, of which the tool call still waits; and that call."""
+    second, whose tool call is still pending; and that call."""
     messages = [user("one")]
     reply = service.chat(*messages)
     messages += [said(reply), user("two")]

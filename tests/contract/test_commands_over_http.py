@@ -20,7 +20,7 @@ def shell(tmp_path: Path) -> LocalShell:
 
 
 class Round:
-    """A service whose model suggested commands, and the reply that states them."""
+    """A service whose model suggested commands, and the reply with them."""
 
     def __init__(self, served: Serve, shell: LocalShell, *steps: Any, **settings: Any) -> None:
         agent, self.model = scripted([*steps, *["ran", "more", "again"]], commands=shell)
@@ -165,7 +165,8 @@ def test_rejected_command_is_not_run(served: Serve, shell: LocalShell, tmp_path:
 
 
 def test_model_reads_why_a_forgotten_command_was_rejected(served: Serve, shell: LocalShell) -> None:
-    """The service that proposed it had another ledger; the rejection does nothing, and is told."""
+    """The service that proposed it had another ledger; the rejection has no effect, and is
+    reported."""
     agent, model = scripted(["I see"], commands=shell)
     before = assistant("", data={"cmds": [{"command": "rm -r x"}]})
     rejected = {"command": "rm -r x", "rejection_reason": "move it instead"}
@@ -296,7 +297,7 @@ def test_id_of_another_conversation_still_counts_for_its_own_call(
     service = served(agent)
     one = service.chat(user("one"))
     two = service.chat(user("two"))
-    # Text of the first conversation's command, within the second conversation.
+    # The text of the first conversation's command, in the second conversation.
     command = {"command": "echo a", "execute": True}
     answer = service.ask(user("two"), said(two), user("", data={"cmds": [command]}))
     assert answer.types == {"approval_not_issued"}

@@ -1,4 +1,5 @@
-"""A reply says how its turn ended, and what it has carried out (design, sections 6 and 7)."""
+"""A reply says how its turn ended, and which calls it has carried out (design, sections 6 and
+7)."""
 
 from __future__ import annotations
 

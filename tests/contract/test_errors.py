@@ -237,7 +237,7 @@ def test_brackets_in_text_are_no_depth(echo: Service) -> None:
 @ALL
 def test_too_many_values_is_422(served: Serve, path: str, stream: bool) -> None:
     service = served(lambda messages, context: "fine", limits__values=100)
-    # Six stand around these.
+    # Six are around these.
     fits = {**one(content='[{,"' * 500), "more": [*([[], {}, "[,", None, 1] * 18), 1, 1, 1, 1]}
     assert service.post(url(path, stream), fits).status == 200
     fits["more"].append(1)

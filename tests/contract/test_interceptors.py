@@ -59,7 +59,7 @@ def reply_by(service: Service, way: str, *messages: Json, **rest: Any) -> Json:
 
 
 def stopped(way: str, reason: str) -> Json:
-    """Where V2 says why a turn stopped early."""
+    """The place where V2 says why a turn stopped early."""
     return {} if way.startswith("v1") else {"stop_reason": reason}
 
 
@@ -376,7 +376,7 @@ def test_failing_response_interceptor_is_an_error_without_the_reply(served: Serv
 
 
 def strip(response: AgentMessage, context: Any) -> AgentMessage:
-    """Try to change what was proposed, and to propose more."""
+    """Try to change the proposals, and to add more."""
     data = response.data
     for call in data.tool_calls:
         call.input["name"] = "b"
@@ -852,7 +852,7 @@ def test_each_response_interceptor_sees_and_keeps_the_session_of_the_one_before(
 
 
 class Incomparable:
-    """As an array or a table, of which nobody can say whether it equals another."""
+    """Like an array or a table: it cannot say whether it equals another."""
 
     __hash__ = None
 

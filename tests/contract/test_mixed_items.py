@@ -1,4 +1,4 @@
-"""What a streaming callable yields beside text: whole messages and events (design, section 8)."""
+"""Items of a streaming callable beside text: whole messages and events (design, section 8)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def yielding(*items: Any) -> Any:
 
 
 def both(served: Serve, *items: Any) -> tuple[Json, list[Json]]:
-    """The synchronous reply and the stream's events, which say the same."""
+    """The synchronous reply and the stream's events, with the same content."""
     service = served(yielding(*items))
     reply, events = service.chat(user("go")), service.stream(user("go"))
     again = folded(events)
@@ -100,7 +100,7 @@ def test_done_of_a_callable_may_hold_what_a_reply_may(served: Serve) -> None:
     stated: Any = {"timestamp": datetime(2026, 1, 5), "user": {"name": "Ann", "id": "u1"}}
     reply, events = both(served, "so far", Done(**stated))
     assert (reply["timestamp"], reply["user"]) == ("2026-01-05T00:00:00", stated["user"])
-    # Clients send a reply back as it came.
+    # Clients send a reply back unchanged.
     history = {k: reply[k] for k in ("role", "content", "timestamp", "user")}
     again = served(yielding("on")).chat(user("go"), history, user("on"))
     assert again["content"] == "on"

@@ -1,4 +1,4 @@
-"""What the model is asked (design, section 5, "Messages to the model")."""
+"""The model's input (design, section 5, "Messages to the model")."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_outcomes_of_approvals_that_the_ledger_does_not_know_are_told(served: Se
     assert "The command `make deploy` was run:\ndeployed" in told
     assert "The command `rm all` was suggested. Rejected: no" in told
     assert "never" not in told and "not decided" not in told
-    # Where the proposal itself has fallen out of the conversation.
+    # The proposal itself is missing from the conversation.
     c.chat(
         user("", data={"approvals": decided}),
         assistant("Done.", data={"executed_approvals": done}),
@@ -390,7 +390,7 @@ def test_same_call_id_in_later_turns_is_no_confusion(served: Serve) -> None:
 def test_calls_of_one_id_in_one_reply_have_their_own_results_in_the_order_of_the_calls(
     served: Serve,
 ) -> None:
-    """Also beside calls that are refused: what ran may not stand before them all."""
+    """The same beside refused calls: the results of run calls may not come before all of those."""
     unknown = Call("l1", "nothing", {})
     three = [look("b"), unknown, look("c")]
     c = Conversation(served, [[look("a", "l0")], three, [look("d")], "ok"])
@@ -490,7 +490,7 @@ def hurt(served: Serve) -> tuple[Service, Scripted, Counted]:
 
 
 def hurt_by(history: list[Json], harms: list[tuple[str, int]]) -> list[Json]:
-    """The history as a careless client sends it back; the last message stays."""
+    """The history as a careless client sends it back; the last message is unchanged."""
     *old, last = history
     for what, place in harms:
         if not old:

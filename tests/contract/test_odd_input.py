@@ -1,4 +1,4 @@
-"""What comes in an odd form is read or refused, never half of it."""
+"""Input in an odd form is either read completely or refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUMBER: ContextVar[str] = ContextVar("number", default="none")
 
 
 class Scalar:
-    """A number as NumPy has it: no Python number, and no array."""
+    """A number like NumPy's: neither a Python number nor an array."""
 
     shape = ()
     dtype = "int64"

@@ -240,7 +240,7 @@ def test_health_answers_while_sixty_four_turns_block(
 
 
 class Waiting:
-    """A model that streams one word, then waits; it tells when it was cancelled."""
+    """A model that streams one word, then waits; it records a cancellation."""
 
     provider = "waiting"
     name = "waiting"
@@ -260,7 +260,7 @@ class Waiting:
 
 
 def leave(service: Service, path: str, messages: list[Json], read: bool = True) -> None:
-    """Ask, read the first line if there is one, and go away."""
+    """Ask, read the first line if there is one, and disconnect."""
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=DEADLINE)
     body = json.dumps({"messages": messages})
     connection.request("POST", path, body, {"Content-Type": "application/json"})
@@ -301,7 +301,7 @@ def test_leaving_websocket_cancels_the_model_call(served: Serve) -> None:
 
 
 class Unpausing:
-    """Says words without end, and never awaits; as an agent's callable or as its model."""
+    """Sends words without end, and never awaits; as an agent's callable or as its model."""
 
     provider = "unpausing"
     name = "unpausing"

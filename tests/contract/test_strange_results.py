@@ -1,4 +1,4 @@
-"""Results and exceptions that no one expects still end in one clear answer (design, section 5)."""
+"""Unexpected results and exceptions still end in one clear answer (design, section 5)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from sayso import (
 
 
 def answered(service: Service, *messages: Json) -> None:
-    """Every path ends as it should, whatever the agent did; the service lives on."""
+    """Every path ends correctly, whatever the agent did; the service goes on."""
     for path in ("v1", "v2"):
         answer = service.ask(*messages, path=path)
         assert answer.headers["content-type"] == "application/json", answer.raw
@@ -52,14 +52,14 @@ def answered(service: Service, *messages: Json) -> None:
 
 
 class Odd:
-    """What no JSON encoder takes, and whose text is broken."""
+    """A value that no JSON encoder accepts, and whose text is broken."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
 
 
 class Broken(Enum):
-    """A member that JSON cannot hold: half a surrogate pair."""
+    """A member that JSON cannot hold: half of a surrogate pair."""
 
     NAME = "bad\udcff"
 
@@ -164,7 +164,7 @@ class Custom(BaseException):
 
 
 class Wordless(Exception):
-    """One whose text is broken."""
+    """An exception whose text is broken."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -660,7 +660,7 @@ def test_unknown_stop_reason_of_a_callable_is_an_invalid_message(served: Serve, 
 
 
 class Numbers:
-    """A model whose text is none."""
+    """A model whose text is not a string."""
 
     name, provider = "numbers", "test"
 

@@ -1,4 +1,4 @@
-"""A platform context of more secrets than are looked for is refused, and holds up nobody."""
+"""A platform context with too many secrets is refused, and delays nobody."""
 
 from __future__ import annotations
 

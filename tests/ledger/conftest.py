@@ -26,7 +26,7 @@ def postgres_url() -> Iterator[str]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a test's SQLite store lies; its folder does not exist yet."""
+    """The path of a test's SQLite store; its folder does not exist yet."""
     return tmp_path / "state" / "ledger.db"
 
 

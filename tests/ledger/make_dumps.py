@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python tests/ledger/make_dumps.py
 
-It is run once for each version of the schema, by the code of that version, and its files stay:
-`dumps/sqlite-N.sql` and `dumps/postgres-N.sql` are what a later Sayso has to open.
+It is run once for each version of the schema, by the code of that version, and its files stay: A
+later Sayso has to open `dumps/sqlite-N.sql` and `dumps/postgres-N.sql`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAMES = [f"call{number}" for number in range(8)]
 
 async def fill(store: Store) -> None:
     """Eight proposals: two pending, one approved, one executing, two done, one failed, one
-    rejected; of the log the first three rows are purged."""
+    rejected. The first three rows of the log are purged."""
     ledger = Ledger(store, ttl=10**9, lease=10**9)
     await ledger.open()
     for name in NAMES:

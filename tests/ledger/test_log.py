@@ -135,7 +135,7 @@ def test_what_was_tampered_with_shows_also_after_the_log_went_on(path: Path, nam
             for _ in range(5):
                 await store.run(lambda tx: log.append(tx, {"event": "goes on"}))
             problem = await log.verify_store(store)
-            # What stands at the place of a tail shows at the row that the summary names.
+            # A row in the place of a removed tail shows at the row that the summary names.
             assert (problem and problem.seq) == (10 if name == "tail with its head" else seq)
 
     run(work)

@@ -35,7 +35,7 @@ def run(work: Callable[[], Awaitable[T]]) -> T:
 
 
 class Storage:
-    """A file or schema, for statements past the store, and the store over it."""
+    """A file or schema, for statements that bypass the store, and the store over it."""
 
     def __init__(self, kind: str, place: Any) -> None:
         self.kind = kind

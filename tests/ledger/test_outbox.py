@@ -33,7 +33,7 @@ async def write(store: Store, *ids: str, **entry: Any) -> None:
 
 
 async def whole(store: Store, cursor: str | None = None, limit: int = 100) -> Page:
-    """All pages behind the cursor as one."""
+    """All pages after the cursor as one."""
     page = await read(store, cursor, limit)
     events, gap = page.events, page.gap
     while page.more:
@@ -150,7 +150,7 @@ def test_a_purge_that_passed_the_reader_is_told_as_a_gap(factory: Factory) -> No
 
 
 async def restore(store: Store, heads: dict[int, Head]) -> None:
-    """Make the log what it was when these were the newest rows."""
+    """Restore the log to its state when these were the newest rows."""
 
     def work(tx: Any) -> None:
         for chain in range(log.CHAINS):
@@ -215,7 +215,7 @@ def test_what_is_no_cursor_is_an_error(text: str, factory: Factory) -> None:
 def test_rows_leave_only_when_they_are_on_the_disk(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process may have committed them without waiting for that."""
+    """Another process may have committed them without waiting for the disk."""
 
     def full(_: int) -> None:
         raise OSError(errno.EIO, "the disk is gone")

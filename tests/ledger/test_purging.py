@@ -1,4 +1,4 @@
-"""A purge leaves others their time."""
+"""A purge leaves time for others."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def process(code: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def output(child: subprocess.Popen[str]) -> str:
-    """What the process printed until it ended."""
+    """The output of the process until it ended."""
     return child.communicate(timeout=120)[0]
 
 
@@ -373,7 +373,7 @@ asyncio.run(main())
 @pytest.mark.skipif(not boot_id(), reason="this kernel tells no boot id")
 def test_process_that_was_forked_keeps_no_lock_of_its_dead_parent(path: Path) -> None:
     made(path)
-    # From Python 3.12 on a warning of forking beside threads stands before it.
+    # From Python 3.12 on a warning about forking beside threads comes before it.
     forked = int(output(process(FORKS, path)).split()[-1])
     try:
         assert output(process(OPENS, path)) == "True\n"
@@ -672,7 +672,7 @@ def test_a_process_that_keeps_the_gate_holds_up_neither_start_nor_end(
 
 
 async def settled(store: Store) -> None:
-    """Wait until the store takes works again."""
+    """Wait until the store accepts works again."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with suppress(LedgerUnavailable):

@@ -1,8 +1,8 @@
 """Local servers that speak the wire formats of model providers, faults included.
 
-`AnthropicServer` and `OpenAIServer` listen on a loopback port. Queue what they answer with
-`then(...)`; `requests` holds what they were sent. A request that the real provider would refuse
-is refused here too, with status 400.
+`AnthropicServer` and `OpenAIServer` listen on a loopback port. Queue their answers with
+`then(...)`; `requests` records the requests. A request that the real provider would refuse is
+refused here too, with status 400.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Answer = Callable[["Exchange"], None]
 
 @dataclass
 class Request:
-    """One request as it came in."""
+    """One request as it arrived."""
 
     path: str
     headers: dict[str, str]
@@ -87,7 +87,7 @@ class Provider:
         self.close()
 
     def refuse(self, request: Request) -> str | None:
-        """Why the real provider would answer 400, None when it would not."""
+        """Why the real provider would answer 400; None if it would not."""
         return None
 
 
@@ -380,7 +380,7 @@ _TOP = {
 
 
 def anthropic_refusal(request: Request) -> str | None:
-    """The rule of the messages API that a request breaks, None when it breaks none."""
+    """The rule of the messages API that a request breaks; None if it breaks none."""
     body = request.body
     if request.path != "/v1/messages":
         return f"path {request.path}"
@@ -483,7 +483,7 @@ def _blocks(
 
 
 def openai_refusal(request: Request) -> str | None:
-    """The rule of chat completions that a request breaks, None when it breaks none."""
+    """The rule of chat completions that a request breaks; None if it breaks none."""
     body = request.body
     if request.path != "/chat/completions":
         return f"path {request.path}"

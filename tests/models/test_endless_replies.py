@@ -1,4 +1,4 @@
-"""A reply without an end is broken off before it fills the memory: `limits.reply`, `blocks`."""
+"""An endless reply is broken off before it fills the memory: `limits.reply`, `blocks`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPENING = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: cl
 
 
 def endless(first: Sequence[bytes], piece: bytes) -> Any:
-    """An answer that goes on until nobody reads it any more."""
+    """An answer that continues until nobody reads it any more."""
 
     def answer(exchange: Exchange) -> None:
         exchange.close_connection = True

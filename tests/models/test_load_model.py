@@ -78,7 +78,7 @@ def test_wrong_address_in_the_environment_stops_the_start(monkeypatch: pytest.Mo
 def test_key_that_no_header_carries_stops_the_start_and_is_not_shown(
     monkeypatch: pytest.MonkeyPatch, name: str, key: str
 ) -> None:
-    """As a file with a line end gives it; each call would look like a lost connection."""
+    """A file with a line break gives such a key; each call would look like a lost connection."""
     monkeypatch.setenv(name, key)
     with pytest.raises(ConfigError, match="line end") as caught:
         load_model("openai:gpt-5.5" if name.startswith("OPENAI") else "anthropic", {})

@@ -1,4 +1,4 @@
-"""What every model must do, whoever makes it; faults where there is a wire."""
+"""The requirements for every model; with faults, if it has a network connection."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SPECS = {"anthropic": "anthropic:claude-sonnet-5-5", "openai": "openai:some-mode
 
 @dataclass
 class Rig:
-    """A model and the means to have it say something."""
+    """A model and a way to make it answer."""
 
     model: Model
     server: AnthropicServer | OpenAIServer | None
@@ -109,7 +109,7 @@ def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
 
 
 def failure(model: Model) -> ModelError:
-    """The one error of a call; nothing of a broken message may come as a Reply."""
+    """The only error of a call; no part of a broken message may be returned as a Reply."""
     got: list[Any] = []
 
     async def work() -> None:
@@ -450,5 +450,5 @@ def test_connection_is_used_again(wire: Wire) -> None:
 
 def test_stream_that_stays_open_after_its_end_holds_up_nobody(wire: Wire) -> None:
     wire.server.then(stream(wire.server.message("Fine."), "stall"))
-    # Beyond the time of the test: only an end that is not waited for comes.
+    # Longer than the test: only an end that is not waited for arrives.
     assert said(asked(wire.model(timeout=600))) == "Fine."

@@ -1,4 +1,4 @@
-"""On the way to a provider: certificates that are not trusted, and proxies of the environment."""
+"""Problems on the way to a provider: untrusted certificates, and proxies of the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of tests, and how a reply that is known at once is streamed."""
+"""The model of tests, and the streaming of a reply that is known at once."""
 
 from __future__ import annotations
 

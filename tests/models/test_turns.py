@@ -1,4 +1,4 @@
-"""Whole turns against the providers' wire formats: what is sent again when a turn resumes."""
+"""Whole turns against the providers' wire formats: the data sent again when a turn resumes."""
 
 from __future__ import annotations
 
@@ -125,7 +125,8 @@ def test_thinking_is_left_out_when_the_model_is_another(
 def test_thinking_is_left_out_when_the_messages_before_it_have_changed(
     anthropic_server: AnthropicServer, before: list[dict[str, Any]]
 ) -> None:
-    """Current models refuse thinking, and all that follows it, after any other messages."""
+    """Current models refuse thinking, and everything after it, if the messages before it have
+    changed."""
     server = anthropic_server
     delete_of = [
         stream(server.message(calls=[(f"toolu_{n}", "delete", '{"name": "a"}')], thinking="hm"))
@@ -151,7 +152,7 @@ def test_thinking_is_left_out_when_the_messages_before_it_have_changed(
 def test_thinking_is_left_out_when_a_secret_in_it_was_masked(
     anthropic_server: AnthropicServer,
 ) -> None:
-    """Current models refuse thinking that reads otherwise than it did."""
+    """Current models refuse altered thinking."""
     server = anthropic_server
     call = ("toolu_1", "delete", '{"name": "a"}')
     server.then(
@@ -173,7 +174,7 @@ def test_thinking_is_left_out_when_a_secret_in_it_was_masked(
 def test_reasoning_with_a_secret_goes_back_masked_and_in_the_form_in_which_it_came(
     openai_server: OpenAIServer, tmp_path: Path, secret: str
 ) -> None:
-    """Providers refuse a message with a field that they do not know, and some one without."""
+    """Providers refuse a message with a field that they do not know, and some also one without."""
     server = openai_server
     signature = {"google": {"thought_signature": "c2lnbmF0dXJl"}}
     detail = {"type": "reasoning.text", "text": f"<{secret}>", "format": "google-gemini-v1"}

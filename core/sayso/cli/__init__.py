@@ -1,9 +1,9 @@
 """The `sayso` command.
 
-Each sub-command is a module of this package, named as the sub-command, whose `command` is a
+Each sub-command is a module of this package, named like the sub-command, whose `command` is a
 `click.Command`; it is imported only when it runs or when help is asked for. Plugins add further
-ones through the hook `register_commands`; they give theirs the `config_option`, and read what it
-names by `configuration`.
+ones through the hook `register_commands`. They give theirs the `config_option`, and read the
+configuration that it names by `configuration`.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _PAGE = 1_000
 _WIDTH = 100
 _PURGED = "(purged)"
 _UNSETTLED: tuple[State, ...] = ("PENDING", "APPROVED", "EXECUTING")
-"""What time or the death of an owner ends, which stands in the row when somebody looks."""
+"""States that end by time or by an owner's death; the row is updated when somebody reads it."""
 
 
 @click.group(short_help="List, decide, verify and purge what was proposed.")
@@ -109,7 +109,7 @@ async def _newest(ledger: Ledger, state: State | None, limit: int) -> list[Propo
 
 
 async def _pages(ledger: Ledger, state: State | None, size: int) -> AsyncIterator[list[Proposal]]:
-    """The rows that have this state, as they are now, the newest first, in pages, the first of at
+    """The rows that have this state at present, the newest first, in pages; the first page is of at
     most `size`."""
     after: str | None = None
     while True:
@@ -134,7 +134,7 @@ def show(config_file: Path | None, id: str) -> None:
 
     async def work(ledger: Ledger) -> tuple[Proposal, list[LogRow]]:
         row = await _settled(ledger, id)
-        # A store that was made before the log had several chains has its older rows in chain 0.
+        # A store made before the log had several chains has its older rows in chain 0.
         history = [
             each
             for chain in sorted({0, chain_of(id)})
@@ -151,7 +151,10 @@ def show(config_file: Path | None, id: str) -> None:
 @command.command(short_help="Approve a pending call; it runs when its caller sends it back.")
 @config_option
 @click.argument("id")
-def approve(config_file: Path | None, id: str) -> None:
+@click.option(
+    "--seen", type=click.IntRange(1), help="The revision that you saw, once it was edited."
+)
+def approve(config_file: Path | None, id: str, seen: int | None) -> None:
     """Approve the call ID.
 
     It is recorded as APPROVED and runs, once, in the service, when its caller sends it back.
@@ -162,7 +165,7 @@ def approve(config_file: Path | None, id: str) -> None:
       {"messages": [{"role": "user", "content": "",
         "data": {"approvals": [{"id": "ID", "execute": true}]}}]}
     """
-    row = in_that_of(config_file, id, lambda ledger: _decide(ledger, id, True, None))
+    row = in_that_of(config_file, id, lambda ledger: _decide(ledger, id, True, None, seen))
     click.echo(f"{row.id}  {row.state}  {_what(row)}")
     if row.state == "APPROVED":
         click.echo(
@@ -193,10 +196,12 @@ async def _settled(ledger: Ledger, id: str) -> Proposal:
     return rows[id]
 
 
-async def _decide(ledger: Ledger, id: str, approved: bool, reason: str | None) -> Proposal:
+async def _decide(
+    ledger: Ledger, id: str, approved: bool, reason: str | None, seen: int | None = None
+) -> Proposal:
     row = await _settled(ledger, id)
     who = Requester(row.principal, row.tenant, None, "cli", None)
-    choice = Choice(id, row.kind, approved, ("id",), True, reason)
+    choice = Choice(id, row.kind, approved, ("id",), True, reason, seen=seen)
     try:
         decided = await ledger.decide(
             [choice], [], who, Conversation(), claim=False, decided_by=_person()
@@ -261,8 +266,8 @@ def export(config_file: Path | None) -> None:
 @click.option("--older-than", type=duration, help="Default: approvals.retention.")
 @click.option("--log-older-than", type=duration, help="Default: approvals.log_retention.")
 def purge(config_file: Path | None, older_than: float | None, log_older_than: float | None) -> None:
-    """Forget contents of ended calls. Who decided what, and the log, stay, but for what is older
-    than approvals.log_retention or --log-older-than: export it before.
+    """Forget contents of ended calls. The decisions and the log stay, except for entries older than
+    approvals.log_retention or --log-older-than: export those before.
 
     \b
     Examples:
@@ -317,7 +322,8 @@ def _what(row: Proposal) -> str:
     if row.kind == "command":
         text = _line(f"$ {row.input.get('command', _PURGED)}")
     else:
-        # Of one that expired no output tells: it had an input if it has something to say of it.
+        # An expired call has no output to tell from: if its parameters are described, it had an
+        # input.
         lost = row.state == "EXPIRED" and not row.input and bool(row.input_description)
         given = _PURGED if row.purged or lost else json.dumps(row.runs, ensure_ascii=False)
         text = _line(f"{row.name} {given}")
@@ -325,7 +331,7 @@ def _what(row: Proposal) -> str:
 
 
 def _line(text: str) -> str:
-    """`text` in one line, in which nothing is hidden from the eye."""
+    """`text` in one line, without characters that people cannot see."""
     shown = visible(text, strict=True)
     return shown.replace("\n", "<U+000A>").replace("\t", "<U+0009>")
 

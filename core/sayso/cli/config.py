@@ -27,15 +27,15 @@ log = logging.getLogger("sayso.plugins")
 _SECRET = re.compile(
     r"token|secret|passw|passphrase|pwd|key|credential|signature|authori[sz]ation", re.IGNORECASE
 )
-# A password may hold a slash that should have been quoted; what stands before a port is none.
-# It may stand behind too few slashes, or too many, too.
+# A password may contain a slash that should have been quoted, but a host and port are no password.
+# There may also be too few slashes before it, or too many.
 _CREDENTIALS = re.compile(
     r"(://|^\s*//)(?:[^/]*|/*[^/:@]*:(?!\d+/).*)(?=@)"
     r"|^(\s*[a-z][\w+.-]*:/?)(?!\s)[^/:@]*:.*(?=@)",
     re.IGNORECASE,
 )
 _QUERY = re.compile(r"([^?&;=]+?)(=|%3D)([^&]*)", re.IGNORECASE)
-# As libpq reads "host=db password='a b'".
+# The form in which libpq reads "host=db password='a b'".
 _WORDS = re.compile(r"([^\s=]+)(\s*=\s*)('(?:[^'\\]|\\.)*'?\S*|(?:\\.|\S)*)")
 _PAIR = re.compile(rf"(?:{_SECRET.pattern})[^\s&;=]*\s*=", re.IGNORECASE)
 _HIDDEN = "********"
@@ -70,7 +70,7 @@ def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None
     click.echo(f"# {config.file or 'no configuration file'}")
     for told in _told(config):
         click.echo(f"# {told}")
-    # A value may be of any length, so it comes last.
+    # A value may be of any length, so it is the last column.
     keys = max(len(key) for key, _, _ in rows)
     origins = max(len(origin) for _, _, origin in rows)
     for key, value, origin in rows:
@@ -78,21 +78,21 @@ def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None
 
 
 def _told(config: Config) -> Iterator[str]:
-    """What the start would say of the environment."""
+    """The warnings about the environment that the start would print."""
     known = set()
     try:
         known = {token.get_secret_value() for token in _tokens(config).values()}
     except ConfigError as error:
         yield str(error)
     for name, told in config.unread.items():
-        # One that holds a caller's token is named in [auth], or in its file.
+        # The name of a variable with a caller's token is in [auth], or in its file.
         if os.environ.get(name, "").strip() not in known:
             yield told
 
 
 def _tokens(config: Config) -> Mapping[str, SecretStr]:
     file = config.auth.tokens_file
-    # A pipe can be read once, which is for the service.
+    # A pipe can be read only once, and the service needs it.
     pipe = file is not None and no_file(config.path("auth.tokens_file", file)) == PIPE
     return {} if pipe or config.auth.scheme != "bearer" else bearer_tokens(config)
 
@@ -123,14 +123,14 @@ def _entries(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 
 
 def _entry(key: str, value: Any) -> Any:
-    # What a plugin's key holds is known only to the plugin; the name tells enough.
+    # Only the plugin knows the meaning of its keys; hide those whose name suggests a secret.
     return _HIDDEN if value and _SECRET.search(key) else plain(value)
 
 
 def without_secrets(text: str) -> str:
     """`text` without the secrets of a URL or connection string.
 
-    Those are user and password, and the values of `password=…`, `key=…` and their like.
+    Those are user and password, and the values of `password=…`, `key=…` and similar names.
     """
     pairs = _QUERY if "://" in text else _WORDS
     return pairs.sub(_pair, _CREDENTIALS.sub(rf"\1\2{_HIDDEN}", text))
@@ -138,7 +138,7 @@ def without_secrets(text: str) -> str:
 
 def _pair(found: re.Match[str]) -> str:
     name, equals, value = found.groups()
-    # A value may have pairs of its own, as libpq's "options" has.
+    # A value may contain pairs itself, as libpq's "options" does.
     secret = _SECRET.search(unquote(name)) or _PAIR.search(unquote(value))
     return name + equals + (_HIDDEN if secret and value else value)
 
@@ -176,7 +176,7 @@ def config_schema() -> dict[str, Any]:
     known: dict[str, Any] = {}
     for name, settings in plugin_settings().items():
         try:
-            # Each keeps its own "$defs": two plugins may have models of one name.
+            # Each model keeps its own "$defs": two plugins may have models of one name.
             known[name] = described(settings, f"#/properties/plugin/properties/{name}/$defs/")
         except PydanticUserError as error:
             log.warning("the settings of plugin %r have no JSON schema: %s", name, error.message)
@@ -198,7 +198,7 @@ def plugin_settings() -> dict[str, type[BaseModel]]:
 def described(model: type[BaseModel], definitions: str = "#/$defs/") -> dict[str, Any]:
     """The JSON schema of `model`, each property with its meaning from the source.
 
-    `definitions` is where its "$defs" will stand.
+    `definitions` is the later place of its "$defs".
     """
     document = model.model_json_schema(ref_template=definitions + "{model}")
     sections: dict[str, type[BaseModel]] = {model.__name__: model}

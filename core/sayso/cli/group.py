@@ -1,4 +1,4 @@
-"""The group of sub-commands, and how errors become one line and an exit code."""
+"""The group of sub-commands; errors become one line and an exit code."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ COMMANDS = ("serve", "dev", "approvals", "plugins", "config", "health", "new")
 """The built-in sub-commands."""
 
 ALONE = ("demo", "chat")
-"""The sub-commands of plugins that bring nothing else."""
+"""The sub-commands of plugins that add nothing else."""
 
 BROUGHT = (*ALONE, "mcp")
-"""The sub-commands that a plugin of their name brings; `sayso[NAME]` installs it."""
+"""The sub-commands of plugins with the same name; `sayso[NAME]` installs them."""
 
 _LISTED = ("serve", "dev", "demo", "chat", *COMMANDS[2:])
-"""The sub-commands that help lists first, in this order."""
+"""The sub-commands that the help lists first, in this order."""
 
 _ADDED = "sayso.commands of plugins"
 
@@ -43,7 +43,7 @@ Start here:  sayso demo          an agent with real tools, no key needed
 
 
 class LazyGroup(click.Group):
-    """A group that imports a sub-command when it is asked for, and plugins only for theirs."""
+    """A group that imports a sub-command when it is needed, and plugins only for theirs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         try:
@@ -80,7 +80,8 @@ class LazyGroup(click.Group):
             raise click.UsageError(message, ctx) from None
 
     def _plugin_commands(self, ctx: click.Context) -> dict[str, click.Command]:
-        """Those of the active plugins, and of `BROUGHT` and A2A as soon as they are installed."""
+        """The sub-commands of the active plugins, and of `BROUGHT` and A2A if they are
+        installed."""
         from sayso.config import load_config
         from sayso.plugins import Plugins
         from sayso.plugins.discovery import SWITCHES, discover
@@ -97,13 +98,13 @@ class LazyGroup(click.Group):
 
 
 def reserved(plugins: Collection[str]) -> tuple[str, ...]:
-    """The sub-commands that no other plugin than these may bring."""
+    """The sub-commands that no plugin but these may add."""
     return (*COMMANDS, *(name for name in BROUGHT if name not in plugins))
 
 
 def _alone(name: str) -> click.Command | None:
-    """The sub-command of a plugin that is one module, loaded without the plugin host and whatever
-    is configured; None where it is not installed."""
+    """The sub-command of a plugin that is one module, loaded without the plugin host and the
+    configuration; None if it is not installed."""
     from importlib_metadata import entry_points
 
     added = click.Group()
@@ -130,7 +131,7 @@ config_option = click.option(
 
 
 def configuration(config_file: Path | None, **keywords: Any) -> Config:
-    """The configuration from `--config` of the sub-command, else of `sayso` itself."""
+    """The configuration from `--config` of the sub-command, or else of `sayso` itself."""
     from sayso.config import load_config
 
     context = click.get_current_context(silent=True)
@@ -150,11 +151,11 @@ def cli(config_file: Path | None, debug: bool) -> None:
 def main() -> None:
     """Run the command line of this process and exit."""
     for stream in (sys.stdout, sys.stderr):
-        # What the terminal's encoding has no character for is written as an escape.
+        # Characters that the terminal's encoding lacks are written as escapes.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if isinstance(sys.stdin, TextIOWrapper):
-        # Bytes that are no text do not end the conversation that they are piped into.
+        # Invalid bytes must not end the conversation that they are piped into.
         sys.stdin.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
 
@@ -167,7 +168,7 @@ def run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except SystemExit as error:
-        # `serve` has told the cause already.
+        # `serve` has already reported the cause.
         if "--debug" in arguments and error.__context__ is not None:
             traceback.print_exception(error.__context__)
         return error.code if isinstance(error.code, int) else 1
@@ -196,7 +197,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _give_up_output() -> None:
-    """Where nobody takes what was written, nothing more may be written while Python ends."""
+    """stdout is a closed pipe: redirect it to /dev/null so that interpreter shutdown does not raise
+    BrokenPipeError."""
     output = sys.__stdout__
     try:
         if output is not None:
@@ -207,11 +209,11 @@ def _give_up_output() -> None:
 
 
 def _failed(message: str, code: int, arguments: Sequence[str] = ()) -> int:
-    from sayso.wire.characters import visible  # needed for a failure alone
+    from sayso.wire.characters import visible  # needed only for a failure
 
     if "--debug" in arguments:
         traceback.print_exc()
     for line in message.splitlines():
-        # Some of it may be what a stranger answered.
+        # Parts of it may come from a stranger.
         click.echo(f"sayso: {visible(line)}", err=True)
     return code

@@ -11,9 +11,9 @@ import click
 from sayso.cli.group import config_option, configuration
 
 ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Where a service that listens on every address answers its own machine."""
+"""The loopback address of a service that listens on every address."""
 LONGEST = 4096
-"""Bytes of an answer that are read; a cause stands in fewer."""
+"""Most bytes of an answer that are read; a cause is shorter."""
 
 
 @click.command(short_help="Ask a running service how it is; for health checks.")
@@ -31,15 +31,15 @@ LONGEST = 4096
 def command(
     config_file: Path | None, ready: bool, host: str | None, port: int | None, timeout: float
 ) -> None:
-    """Ask the service of this configuration how it is.
+    """Ask the service of this configuration whether it is well.
 
-    The exit code is 0 where it answers 200, else 1 with the cause on standard error. Images
-    without curl use it as their health check.
+    The exit code is 0 if it answers 200, else 1 with the cause on standard error. Images without
+    curl use it as their health check.
 
     \b
     Examples:
       sayso health                 does it live?
-      sayso health --ready         does it take new turns? (server.ready = true)
+      sayso health --ready         does it accept new turns? (server.ready = true)
       sayso health --port 9000
     """
     server = configuration(config_file).server
@@ -56,7 +56,7 @@ def command(
 
 
 def _answer(host: str, port: int, path: str, timeout: float) -> tuple[int, str]:
-    """Status and cause that the service gives; ClickException where it gives none."""
+    """Status and cause from the service's answer; ClickException if there is none."""
     connection = HTTPConnection(host, port, timeout=timeout)
     try:
         connection.request("GET", path)
@@ -71,7 +71,7 @@ def _answer(host: str, port: int, path: str, timeout: float) -> tuple[int, str]:
 
 
 def _cause(body: bytes) -> str:
-    """The `detail` of an error, or the body as it came, in one line."""
+    """The `detail` of an error, or the unchanged body, in one line."""
     text = body.decode(errors="replace")
     try:
         detail = json.loads(text)["detail"]

@@ -1,4 +1,4 @@
-"""Options that several sub-commands share, and what their values are in the configuration."""
+"""Options shared by several sub-commands, and their keys in the configuration."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class SettingOption(click.Option):
 
 
 def server_options(command: Command, defaults: Mapping[str, object] = {}) -> Command:
-    """Give `command` one option for each key of `[server]`, and those of `OTHERS`.
+    """Add to `command` one option for each key of `[server]`, and those of `OTHERS`.
 
-    `defaults` are those of the command itself, by their dotted keys, as its help tells them.
+    `defaults` are those of the command itself, by their dotted keys, as shown in its help.
     """
     for name in reversed(ServerSettings.model_fields):
         command = _setting(name, defaults.get(f"server.{name}"))(command)
@@ -88,7 +88,7 @@ def _setting(name: str, stands: object) -> Callable[[Command], Command]:
 
 
 def _type(name: str, kinds: Set[Any]) -> Any:
-    """What the option of a key takes, refused as wrong usage within the same bounds."""
+    """The click type of a key's option; values out of its bounds are refused as wrong usage."""
     metadata = ServerSettings.model_fields[name].metadata
     if any(getattr(one, "func", None) is seconds for one in metadata):
         return duration
@@ -101,7 +101,7 @@ def _type(name: str, kinds: Set[Any]) -> Any:
 
 
 def overrides(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The given ones of the values of `server_options`, by the dotted key that each sets."""
+    """Those values of `server_options` that were given, by the dotted key that each sets."""
     given: dict[str, Any] = {}
     for name, value in options.items():
         if value is None or value == ():

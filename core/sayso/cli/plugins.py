@@ -62,13 +62,13 @@ def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None
 
 
 def _host(config: Config, given: Sequence[object] = ()) -> ServiceHost:
-    """A host with a silent agent: enough for plugins to say what their routes are."""
+    """A host with a silent agent: enough to ask the plugins for their routes."""
     from sayso.host import ServiceHost
 
     quiet = {
         "model": ModelSettings(),
         "approvals": ApprovalSettings(ledger="memory://"),
-        # That ledger holds for one process, and this host is never more.
+        # This kind of ledger is for one process, and this host is never more.
         "server": config.server.model_copy(update={"workers": 1}),
     }
     return ServiceHost.create(lambda messages, context: "", config.model_copy(update=quiet), given)
@@ -143,7 +143,7 @@ def _problems(name: str, config: Config, installed: dict[str, Installed]) -> Ite
 
 
 def _made(host: ServiceHost) -> tuple[PluginInfo, ...]:
-    """The host's plugins, with their routes and sub-commands; raises SaysoError for one taken."""
+    """The host's plugins, with their routes and sub-commands; raises SaysoError for a conflict."""
     infos = host.plugins.info(host)
     host.plugins.register_commands(click.Group(), reserved(host.plugins.names))
     return infos

@@ -1,4 +1,4 @@
-"""The cases of `sayso approvals test`: calls, and what the rules are expected to say of them."""
+"""The cases of `sayso approvals test`: calls, and the verdicts expected of the rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sayso.errors import ConfigError
 def rule_cases(
     config_file: Path | None, file: Path, target: str | None
 ) -> Iterator[tuple[str, str, str]]:
-    """Each case of the file: the call, the verdict that is expected, and that of the rules."""
+    """Each case of the file: the call, the expected verdict, and that of the rules."""
     from sayso.agent import as_agent
     from sayso.config.targets import load_agent
     from sayso.policy import Policy

@@ -21,12 +21,12 @@ T = TypeVar("T")
 def in_each(
     config_file: Path | None, work: Callable[[Ledger], Awaitable[T]]
 ) -> list[tuple[str, T]]:
-    """What `work` gives for each store, with the store's name."""
+    """The results of `work` for each store, with the store's name."""
     return [_with_store(one, work) for one in _meant(configuration(config_file))]
 
 
 def in_that_of(config_file: Path | None, id: str, work: Callable[[Ledger], Awaitable[T]]) -> T:
-    """What `work` gives for the store that has the proposal `id`; raises ConfigError."""
+    """The result of `work` for the store with the proposal `id`; raises ConfigError."""
 
     async def looked(ledger: Ledger) -> list[T]:
         return [await work(ledger)] if await ledger.settle([id]) else []
@@ -38,7 +38,7 @@ def in_that_of(config_file: Path | None, id: str, work: Callable[[Ledger], Await
 
 
 def headed(found: Sequence[tuple[str, T]]) -> Iterator[T]:
-    """What was found in each store; where there are several, its name is shown first."""
+    """The results of each store; if there are several stores, its name is printed first."""
     for url, one in found:
         if len(found) > 1:
             click.echo(f"in {url}:")
@@ -46,7 +46,7 @@ def headed(found: Sequence[tuple[str, T]]) -> Iterator[T]:
 
 
 def _meant(config: Config) -> list[Config]:
-    """The configuration, once for each store that it may mean.
+    """The configuration, once for each store that it may refer to.
 
     Without a ledger or a state folder of its own, each agent of this user has a store.
     """
@@ -71,7 +71,7 @@ def _with_store(config: Config, work: Callable[[Ledger], Awaitable[T]]) -> tuple
             raise ConfigError(
                 f"the ledger {store.url!r} lives in the service's process; nothing else can read it"
             )
-        # Stores of others need not tell.
+        # Stores of others need not have this method.
         exists = getattr(store, "exists", None)
         if exists is not None and not await exists():
             raise ConfigError(

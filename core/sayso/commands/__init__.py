@@ -1,4 +1,4 @@
-"""Terminal commands: how an approved one runs.
+"""Terminal commands: running approved ones.
 
 interface.md, "Command lifecycle"; design, sections 5, 6 and 8.
 """
@@ -43,11 +43,11 @@ Environment = Mapping[str, str] | Callable[[Any], Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a command left.
+    """The result of a command.
 
-    `failed` is true for a command that was refused, could not start, was killed or timed out; an
-    exit code above 0 alone is no failure, but stands in `output`. `exit_code` is negative for a
-    signal and None when nothing ran.
+    `failed` is true for a command that was refused, could not start, was killed or timed out. An
+    exit code above 0 alone is no failure, but is stated in `output`. `exit_code` is negative for a
+    signal and None if nothing ran.
     """
 
     output: str
@@ -61,11 +61,12 @@ class LocalShell:
 
     `workdir` is the folder that holds those directories; without it they lie in a private folder
     under the system's temporary one, and go after a week without use. `timeout` is in seconds,
-    `max_output` in bytes; longer output loses its middle. Commands see a clean environment (PATH,
-    HOME, LANG, TERM, TMPDIR) and what `env` adds: a dict, or a function of the RequestContext.
+    `max_output` in bytes; longer output loses its middle. Commands get a clean environment (PATH,
+    HOME, LANG, TERM, TMPDIR) with the additions of `env`: a dict, or a function of the
+    RequestContext.
 
-    What a command leaves in the background lives on, unless the command is killed: then all of
-    its session ends. Only a process that starts a session of its own (`setsid`) escapes that.
+    Background processes of a command live on, unless the command is killed: then its whole session
+    ends. Only a process that starts a session of its own (`setsid`) escapes that.
     """
 
     def __init__(
@@ -96,9 +97,10 @@ class LocalShell:
     ) -> CommandResult:
         """Write `files`, run `command` and return its output.
 
-        `begin` is called before anything of it is done; what it raises ends the run. Cancelling it
-        kills the command and all it started, and returns only when they are gone. Raises what `env`
-        and `begin` raise; everything else is a failed result. Works on any event loop.
+        `begin` is called before anything is done; its exception ends the run. Cancelling it kills
+        the command and everything that it started, and returns only when they are gone. Raises the
+        exceptions of `env` and `begin`; everything else is a failed result. Works on any event
+        loop.
         """
         with closing(Stop()) as stop:
             return await _in_thread(
@@ -138,7 +140,7 @@ class LocalShell:
             return _refused(f"the command could not be started: {_reason(error)}")
 
     def folder(self, conversation: str) -> Path:
-        """The working directory of a conversation, made when it is not there.
+        """The working directory of a conversation, created if missing.
 
         Its name is a digest, so that no text of a caller becomes a path.
         """
@@ -160,8 +162,8 @@ class LocalShell:
         return base
 
     def identity(self) -> tuple[str, str]:
-        """The digest of what an approval binds of it: settings and folder; and where it runs, for
-        people."""
+        """The digest that an approval binds: of settings and folder; and, for people, where
+        commands run."""
         try:
             folder = identity_of(self._base())
         except OSError:
@@ -175,7 +177,7 @@ class LocalShell:
 
     @property
     def reads_context(self) -> bool:
-        """Whether the environment of a command is made of the RequestContext."""
+        """Whether the environment of a command depends on the RequestContext."""
         return callable(self._env)
 
     def _added(self, context: RequestContext) -> dict[str, str]:
@@ -228,7 +230,7 @@ def _deliver(work: Callable[[], T], future: Future[T]) -> None:
 
 
 async def _settled(ended: asyncio.Future[T]) -> None:
-    # A second cancellation must not leave before the processes are gone.
+    # A second cancellation must not return before the processes are gone.
     while not ended.done():
         try:
             await asyncio.wait([ended])
@@ -260,13 +262,13 @@ def _kubeconfig(context: RequestContext, base: Path) -> Iterator[dict[str, str]]
         return
     from sayso.commands import kubeconfigs
 
-    # It lies outside the directory that the conversation keeps.
+    # The file is outside the directory that the conversation keeps.
     with kubeconfigs.as_file(secret.get_secret_value(), base) as path:
         yield {"KUBECONFIG": str(path)}
 
 
 def _forget_dead(base: Path) -> None:
-    # Its locks are of POSIX, and most of what imports this module runs no commands.
+    # It needs POSIX locks, and most importers of this module run no commands.
     from sayso.commands import kubeconfigs
 
     kubeconfigs.forget_dead(base)
@@ -283,7 +285,7 @@ def _clean(folder: Path) -> dict[str, str]:
 
 
 def _check_options(workdir: object, timeout: object, max_output: object, env: object) -> None:
-    """Raise TypeError, ValueError or RuntimeError for what no shell can be made with."""
+    """Raise TypeError, ValueError or RuntimeError for options that no shell can be made with."""
     if os.name != "posix":
         raise RuntimeError("LocalShell needs a POSIX system; leave out commands=")
     if workdir is not None and not isinstance(workdir, (str, os.PathLike)):
@@ -332,7 +334,7 @@ def _refused(reason: str) -> CommandResult:
 
 
 def _reason(error: Exception) -> str:
-    # The text of an OSError may hold the command; its meaning is enough.
+    # The text of an OSError may contain the command; its meaning is enough.
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 

@@ -1,4 +1,4 @@
-"""Files under a folder that may hold anything: no path and no link leads out of it."""
+"""Files under a folder with any contents: no path and no link leads out of it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class PathRefused(ValueError):
 
 
 def relative_parts(path: str) -> tuple[str, ...]:
-    """The names of which a path below a folder is made; raises PathRefused.
+    """The names in a path below a folder; raises PathRefused.
 
-    Absolute paths, `..`, `~` at the front and NUL are refused, and what names no file.
+    Refused are absolute paths, `..`, `~` at the front, NUL, and paths that name no file.
     """
     shown = repr(path if len(path) <= 200 else path[:200] + "…")
     try:
@@ -42,9 +42,9 @@ def relative_parts(path: str) -> tuple[str, ...]:
 
 
 def private_folder(path: Path) -> Path:
-    """`path` as a folder of this user alone, mode 0700, made when it is not there.
+    """`path` as a folder of this user alone, mode 0700, created if missing.
 
-    Raises PermissionError when it is a link or another user's.
+    Raises PermissionError if it is a link or another user's.
     """
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
@@ -59,7 +59,7 @@ def private_folder(path: Path) -> Path:
 def folder_inside(root: Path, parts: Sequence[str], *, create: bool = False) -> Iterator[int]:
     """A descriptor of the folder `parts` below `root`, reached without following any link.
 
-    Raises PathRefused for a link or a file on the way, FileNotFoundError for what is missing.
+    Raises PathRefused for a link or a file on the way, FileNotFoundError for a missing folder.
     """
     here = os.open(root, _FOLDER)
     try:
@@ -85,9 +85,9 @@ def _open_folder(name: str, within: int, shown: str) -> int:
 
 
 def write_inside(root: Path, path: str, content: bytes) -> None:
-    """Write `content` to the file `path` below `root`, mode 0600; sub-folders are made.
+    """Write `content` to the file `path` below `root`, mode 0600; sub-folders are created.
 
-    A file that is there is replaced, never written through: it could be a link to another.
+    An existing file is replaced, never written through: it could be a link to another.
     """
     *folders, name = relative_parts(path)
     with folder_inside(root, folders, create=True) as folder:

@@ -1,5 +1,5 @@
-"""What a shell is, so that a command runs nowhere else than where it was approved (design, section
-6, "The deed": "Commands")."""
+"""The identity of a shell, so that a command runs only where it was approved (design, section 6,
+"The deed": "Commands")."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ _MARK = ".sayso-folder"
 
 
 def digest_of(folder: str, *settings: object) -> str:
-    """The digest of a shell with these settings whose folders lie in the one named `folder`."""
+    """The digest of a shell with these settings whose folders are in the one named `folder`."""
     return hashlib.sha256(canonical([folder, *settings])).hexdigest()
 
 
 def environment(env: object) -> str:
-    """What is bound of the environment that is added to each command; it may hold secrets."""
+    """The part of the added environment that an approval binds; the environment may contain
+    secrets."""
     if isinstance(env, Mapping):
         salt = b"sayso:environment"
         return hashlib.scrypt(canonical(dict(env)), salt=salt, n=2**12, r=8, p=1).hex()
@@ -32,9 +33,9 @@ def environment(env: object) -> str:
 
 
 def identity_of(folder: Path) -> str:
-    """A name of the folder that no other has, on whichever machine: a file in it, made once.
+    """A name that no other folder on any machine has: from a file in it, made once.
 
-    Empty where it can be neither read nor made; then no command can run there either.
+    Empty if it can be neither read nor made; then no command can run there either.
     """
     path = folder / _MARK
     for _ in range(2):
@@ -47,7 +48,7 @@ def identity_of(folder: Path) -> str:
 
 
 def _make(path: Path) -> None:
-    # In one step: another process may make it as well, and whichever comes first counts.
+    # In one step: another process may create it as well, and the first one counts.
     made = path.with_name(f"{_MARK}-{secrets.token_hex(8)}")
     made.write_text(secrets.token_hex(16), "ascii")
     try:
@@ -57,7 +58,7 @@ def _make(path: Path) -> None:
 
 
 def place_of(program: str, workdir: Path | None) -> str:
-    """Where commands run, as people read it."""
+    """A description, for people, of where commands run."""
     folder = "a private folder" if workdir is None else str(workdir)
     return f"{program} in {folder} on {socket.gethostname()}"
 

@@ -19,9 +19,10 @@ _PREFIX = ".sayso-kubeconfig-"
 
 @contextmanager
 def as_file(encoded: str, base: Path) -> Iterator[Path]:
-    """A file of this user alone with the kubeconfig, in `base`; raises PathRefused for no base64.
+    """A file of this user alone with the kubeconfig, in `base`; raises PathRefused for invalid
+    base64.
 
-    It is locked: a lock that is free says that its process has died.
+    It is locked: a free lock means that its process has died.
     """
     try:
         content = base64.b64decode("".join(encoded.split()), validate=True)
@@ -38,7 +39,7 @@ def as_file(encoded: str, base: Path) -> Iterator[Path]:
 
 
 def forget_dead(base: Path) -> None:
-    """Remove what processes have left in `base` that were killed while a command ran."""
+    """Remove the files in `base` of processes that were killed while a command ran."""
     for path in base.glob(f"{_PREFIX}*"):
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -49,11 +50,11 @@ def forget_dead(base: Path) -> None:
 
 def _locked(base: Path) -> tuple[BinaryIO, Path]:
     while True:
-        # mkstemp makes it 0600.
+        # mkstemp creates it with mode 0600.
         descriptor, name = tempfile.mkstemp(prefix=_PREFIX, dir=base)
         file = open(descriptor, "wb")
         with suppress(OSError):
-            # Where the file system has no locks, `forget_dead` gets none either.
+            # If the file system has no locks, `forget_dead` gets none either.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return file, Path(name)

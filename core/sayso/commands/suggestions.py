@@ -1,4 +1,4 @@
-"""Suggested commands: the model's tool for them, and what its calls hold."""
+"""Suggested commands: the model's tool for them, and reading its calls."""
 
 from __future__ import annotations
 

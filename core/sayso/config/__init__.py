@@ -52,15 +52,15 @@ class Config(Section):
     agent: str | None = None
     """The agent, "module:object" or "path/to/file.py:object"; paths are relative to the file."""
     plugins: list[str] | None = None
-    """The active plugins, in the interceptors' order; absent: those that are installed."""
+    """The active plugins, in the interceptors' order; by default all that are installed."""
     model: ModelSettings = ModelSettings()
     """The model and its model-config keys."""
     server: ServerSettings = ServerSettings()
     """The contract's start-up options and a few more."""
     limits: LimitSettings = LimitSettings()
-    """What a caller, a tool and a turn may use."""
+    """Limits for callers, tools and turns."""
     auth: AuthSettings = AuthSettings()
-    """Who may call."""
+    """The callers that are admitted."""
     approvals: ApprovalSettings = ApprovalSettings()
     """The ledger and its rules."""
     plugin: dict[str, dict[str, Any]] = {}
@@ -81,7 +81,7 @@ class Config(Section):
 
     @property
     def directory(self) -> Path:
-        """The base of relative paths: the file's folder, else the working directory."""
+        """The base of relative paths: the file's folder, or else the working directory."""
         return self._directory
 
     @property
@@ -96,24 +96,25 @@ class Config(Section):
 
     @property
     def unread(self) -> dict[str, str]:
-        """The variables that look like settings and are none, each with what to tell of it."""
+        """The variables that look like settings and are none, each with an explanation."""
         return self._unread
 
     @property
     def origins(self) -> dict[str, str]:
-        """Where each value comes from, by dotted key: "sayso.toml", "flag --port", "default"."""
+        """The origin of each value, by dotted key: "sayso.toml", "flag --port", "default"."""
         origins = dict.fromkeys(map(".".join, paths(type(self))), "default")
         return origins | {key: origin.text for key, origin in self._origins.items()}
 
     def origin(self, key: str) -> Origin:
-        """Where the value at the dotted `key` comes from, or the table or list it is part of.
+        """The origin of the value at the dotted `key`, or of the table or list that it is part of.
 
-        For a table it is where the first of its values comes from.
+        For a table it is the origin of its first value.
         """
         return origin_in(self._origins, key.split(".")) or Origin("default", "default")
 
     def path(self, key: str, value: str | Path) -> Path:
-        """`value` of `key` as an absolute path; only what the file says is relative to the file."""
+        """`value` of `key` as an absolute path; only values from the file are relative to the
+        file."""
         in_file = self.origin(key).kind in ("file", "default")
         return (self.directory if in_file else self._working) / Path(value).expanduser()
 
@@ -175,7 +176,7 @@ def _read_file(
             where = "" if given else f" (environment {NAMED_FILE})"
             raise ConfigError(f"there is no configuration file {str(file)!r}{where}")
         return path.resolve(), _table(path, _parse(path))
-    # A folder or a dead link too: what stands there was meant to say who may call.
+    # Also a folder or a dead link: it was meant to say who may call.
     if os.path.lexists(path := folder / FILE):
         return path, _parse(path)
     if (path := folder / "pyproject.toml").is_file():
@@ -186,7 +187,7 @@ def _read_file(
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    import tomllib  # needed for a file alone
+    import tomllib  # needed only for a file
 
     if (kind := no_file(path)) is not None:
         raise ConfigError(
@@ -219,7 +220,7 @@ def _tool_table(content: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def origin_of_option(dotted: str, source: Literal["flag", "keyword"]) -> Origin:
-    """How messages name the flag or keyword that sets the key."""
+    """The name of the flag or keyword that sets the key, as messages use it."""
     section, _, rest = dotted.partition(".")
     name = rest.replace(".", "_") if section in ("server", "plugin") else dotted
     return Origin(
@@ -239,11 +240,12 @@ def _check_list(config: Config) -> None:
 def state_dir(
     config: Config, environ: Mapping[str, str] = os.environ, *, agent: str | None = None
 ) -> Path:
-    """The folder for what the service keeps; it may not exist yet (mode 0700 is the maker's part).
+    """The folder for the service's state; it may not exist yet, and is to be created with mode
+    0700.
 
-    `server.state_dir`, else the folder of the agent with the id `agent` in the platform's state
-    folder of the user; without an agent the one in which the agents have theirs. Raises
-    ConfigError where other users may write it.
+    `server.state_dir`, or else the folder of the agent with the id `agent` in the platform's state
+    folder of the user; without an agent, the folder of all agents. Raises ConfigError if other
+    users may write to it.
     """
     folder = _state_dir(config, environ)
     _refuse_open_state(folder)
@@ -266,7 +268,7 @@ def _state_dir(config: Config, environ: Mapping[str, str]) -> Path:
     elif sys.platform == "darwin":
         base = _home() / "Library" / "Application Support"
     else:
-        # The specification of these variables says to ignore a relative one.
+        # Their specification says to ignore a relative one.
         given = environ.get("XDG_STATE_HOME", "")
         base = Path(given) if given.startswith("/") else _home() / ".local" / "state"
     return base / "sayso"
@@ -285,11 +287,11 @@ def bearer_tokens(config: Config, environ: Mapping[str, str] = os.environ) -> di
     """The tokens of `[auth]` by principal, from the file, the environment and the configuration.
 
     Raises ConfigError for an unreadable file, a missing variable, an empty name or token, a token
-    that is not ASCII, one that two principals share, and when there is none at all.
+    that is not ASCII, one that two principals share, and if there is no token at all.
     """
     said = _tokens_of_file(config)
     said |= {name: secret.get_secret_value() for name, secret in config.auth.tokens.items()}
-    # No header carries the line end that a variable filled from a file may have.
+    # A header cannot carry the line break that a variable filled from a file may end with.
     tokens = {name: _token(name, text, environ).strip() for name, text in said.items()}
     if not tokens:
         raise ConfigError(

@@ -1,5 +1,5 @@
-"""Which agent a proposal belongs to: replicas and restarts share it, other agents do not (design,
-section 6, "The deed": "Agent")."""
+"""The id of the agent that a proposal belongs to: replicas and restarts share it, other agents do
+not (design, section 6, "The deed": "Agent")."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INSTALLED = re.compile(r"[\\/](site|dist)-packages[\\/]")
 
 @dataclass(frozen=True, slots=True)
 class Birthplace:
-    """Where an agent was made: the module that was being run, and the code that made it."""
+    """The place where an agent was made: the running module, and the code that made it."""
 
     module: Mapping[str, Any]
     maker: str
@@ -50,7 +50,7 @@ def name_of_callable(function: Callable[..., Any]) -> str:
 
 
 def place_of(names: Mapping[str, Any]) -> str:
-    """The name of a module of a package, else the whole path of its file: many folders have an
+    """The name of a package's module, otherwise the whole path of its file: many folders have an
     `agent.py`."""
     spec, name = names.get("__spec__"), str(names.get("__name__", ""))
     name = spec.name if name == "__main__" and spec is not None else name
@@ -62,6 +62,6 @@ def place_of(names: Mapping[str, Any]) -> str:
 
 
 def folder_of(agent: str) -> str:
-    """The name of the folder in which an agent keeps its state."""
+    """The name of the folder for an agent's state."""
     plain = re.sub(r"[^A-Za-z0-9]+", "-", agent.rpartition("/")[2]).strip("-")[:40]
     return f"{plain or 'agent'}-{hashlib.sha256(agent.encode()).hexdigest()[:8]}"

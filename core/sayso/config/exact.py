@@ -1,4 +1,5 @@
-"""Which configuration values are taken as they are, and which would have to be guessed."""
+"""Configuration values that are accepted as they are; values that would have to be guessed are
+not."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ class VariableText(str):
 
 
 def exact(value: Any, field: FieldInfo) -> Any:
-    """`value`; ValueError where pydantic would turn true into 1, or "yes" into true.
+    """`value`. Raises ValueError if pydantic would turn true into 1, or "yes" into true.
 
-    Fields that read text themselves, such as durations, take what they like.
+    Fields that parse text themselves, such as durations, accept anything.
     """
     if value is None or isinstance(value, VariableText):
         return value
@@ -33,8 +34,8 @@ def exact(value: Any, field: FieldInfo) -> Any:
 
 
 def kinds_of(annotation: Any, metadata: Any = ()) -> set[Any]:
-    """The types of which a value may be, beside null: `list` for `list[str]`; with Any for a field
-    that reads its value itself."""
+    """The types that a value may have, beside null: `list` for `list[str]`; Any for a field that
+    parses its value itself."""
     if any(isinstance(part, BeforeValidator) for part in metadata):
         return {Any, *kinds_of(annotation)}
     origin = get_origin(annotation)

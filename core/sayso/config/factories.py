@@ -1,4 +1,5 @@
-"""Models and ledgers of other distributions: factories by entry point, made or refused by name."""
+"""Models and ledgers of other distributions: factories by entry point, called or refused by
+name."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def installed(group: str) -> dict[str, list[EntryPoint]]:
 
 
 def made(entries: list[EntryPoint], what: str, needed: Sequence[str], *arguments: Any) -> Any:
-    """What the one factory in `entries` makes of `arguments`; it has the attributes `needed`.
+    """The result of the only factory in `entries` for `arguments`; it has the attributes `needed`.
 
     Raises ConfigError with the name of the `what` and of its distribution.
     """

@@ -1,4 +1,4 @@
-"""What stands at a path: a pipe may never be written, and reading a device may never end."""
+"""Kinds of files: writing to a pipe, or reading a device, may never end."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _KINDS = {
 
 
 def no_file(path: Path) -> str | None:
-    """What stands at `path` in the place of a file, such as "a folder"; None for a file, and where
-    there is nothing, or nothing to be seen."""
+    """The kind of thing at `path` if it is no file, such as "a folder". None for a file, and if
+    there is nothing, or nothing that can be read."""
     try:
         return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
     except (OSError, ValueError):
@@ -29,16 +29,17 @@ def no_file(path: Path) -> str | None:
 
 
 def refuse_open(path: Path, what: str, way_out: str, *, group: bool = True) -> None:
-    """Raise ConfigError where other users may change the file or folder at `path`; `what` names it.
+    """Raise ConfigError if other users may change the file or folder at `path`; `what` names it.
 
-    `group` tells whether its group counts as others.
+    `group` says whether its group counts as others.
     """
     try:
         found = os.stat(path)
     except (OSError, ValueError):
         return
     others = stat.S_IWOTH | (stat.S_IWGRP if group else 0)
-    # A device or a pipe is no file to keep; in a folder such as /tmp each has its own files.
+    # A device or a pipe is not stored; in a folder with the sticky bit, such as /tmp, each user
+    # owns their files.
     kept = stat.S_ISREG(found.st_mode)
     kept |= stat.S_ISDIR(found.st_mode) and not found.st_mode & stat.S_ISVTX
     if os.name == "posix" and kept and found.st_mode & others:

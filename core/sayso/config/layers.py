@@ -22,7 +22,7 @@ PREFIX = "SAYSO_"
 NAMED_FILE = "SAYSO_CONFIG"
 """The path of the configuration file."""
 TOKEN = "SAYSO_TOKEN"
-"""The bearer token of `sayso chat`; no setting, though it resembles one."""
+"""The bearer token of `sayso chat`; not a setting, though it resembles one."""
 PLUGIN_KEYS = {
     "mcp_port": "plugin.mcp.port",
     "mcp_transport": "plugin.mcp.transport",
@@ -34,17 +34,17 @@ _OF_PLUGINS = {
     "a2a_agent_card": "plugin.a2a.agent_card",
     "channel_router": "plugin.router.router",
 }
-"""These, and those that may be objects, too."""
+"""The same, and the options that may also be objects."""
 Keys = tuple[str, ...]
 
-# What Kubernetes sets in each pod beside a Service whose name begins with "sayso".
+# Variables that Kubernetes sets in each pod beside a Service whose name begins with "sayso".
 _KUBERNETES = re.compile(
     r"SAYSO_(\w+_)?(SERVICE_HOST=.*|SERVICE_PORT(_\w+)?=\d+|PORT=\w+://.*|PORT_\d+_\w+=.*)"
 )
 
 
 class Origin(NamedTuple):
-    """Where a value comes from; `text` is for people: "sayso.toml", "flag --port"."""
+    """The origin of a value; `text` is for people: "sayso.toml", "flag --port"."""
 
     kind: Literal["file", "environment", "flag", "keyword", "default"]
     text: str
@@ -67,7 +67,7 @@ class Layers:
                 self.set((*path, key), value, origin)
 
     def set(self, path: Keys, value: Any, origin: Origin) -> None:
-        """Set the value at `path`, and forget the origins of what it replaces."""
+        """Set the value at `path`, and forget the origins of the replaced values."""
         parent = self._parent(path)
         own = dotted(path)
         for key in [k for k in self.origins if k.startswith(f"{own}.")]:
@@ -76,7 +76,7 @@ class Layers:
         self.origins[own] = origin
 
     def origin(self, path: Keys) -> Origin | None:
-        """Where the value at `path` comes from; see `origin_in`."""
+        """The origin of the value at `path`; see `origin_in`."""
         return origin_in(self.origins, path)
 
     def _parent(self, path: Keys) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Layers:
                 key = next((k for k in table if canonical(k) == canonical(key)), key)
             below = table.setdefault(key, {})
             if not isinstance(below, dict):
-                # What stands where a section belongs stays, for the validation to refuse.
+                # A value in the place of a section stays, so that the validation refuses it.
                 if depth == 0 or (path[0] == "plugin" and depth == 1):
                     return {}
                 below = table[key] = {}
@@ -95,9 +95,9 @@ class Layers:
 
 
 def origin_in(origins: Mapping[str, Origin], path: Sequence[str]) -> Origin | None:
-    """Where the value at `path`, or the list or table it is part of, comes from.
+    """The origin of the value at `path`, or of the list or table that it is part of.
 
-    For a table it is where the first of its values comes from.
+    For a table it is the origin of its first value.
     """
     parts = [dotted(path[:length]) for length in range(len(path), 0, -1)]
     for key in parts:
@@ -113,7 +113,7 @@ def canonical(name: str) -> str:
 
 
 def dotted(path: Sequence[str]) -> str:
-    """The key of `path` in `Config.origins`, whichever way a plugin's name is spelt in it."""
+    """The key of `path` in `Config.origins`, however a plugin's name is spelt in it."""
     if path[0] != "plugin":
         return ".".join(path)
     return ".".join(["plugin", *map(canonical, path[1:2]), *path[2:]])
@@ -136,9 +136,9 @@ def read_environment(
 
 
 def unread_variables(environ: Mapping[str, str], model: type[BaseModel]) -> dict[str, str]:
-    """The variables with our prefix that are no settings, each with what to tell of it.
+    """The variables with our prefix that are no settings, each with an explanation.
 
-    They are no error: others may share the prefix.
+    They are no error: other programs may use the prefix.
     """
     found = ((name, path) for name, path in _variables(environ) if not _is_key(path, model))
     return {name: _no_setting(name, _meant(path[0], model, 0.6, 0.6)) for name, path in found}
@@ -149,7 +149,7 @@ def _no_setting(name: str, meant: str | None) -> str:
 
 
 def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, Keys]]:
-    """The variables with our prefix that are not known to be something else than settings."""
+    """The variables with our prefix, except for those known not to be settings."""
     for name in sorted(environ):
         if not name.upper().startswith(PREFIX) or not environ[name] or name in (NAMED_FILE, TOKEN):
             continue
@@ -163,7 +163,7 @@ def _is_key(path: Keys, model: type[BaseModel]) -> bool:
 
 
 def _meant(key: str, model: type[BaseModel], like: float, like_short: float) -> str | None:
-    """The variable that is so much like SAYSO_KEY that it was meant; None where none is."""
+    """The variable that SAYSO_KEY was probably meant to be; None if none is similar enough."""
     names = {path[-1]: path for path in paths(model)} | {"_".join(p): p for p in paths(model)}
     names |= {option: tuple(key.split(".")) for option, key in _OF_PLUGINS.items()}
     names["config"] = ("config",)
@@ -172,7 +172,7 @@ def _meant(key: str, model: type[BaseModel], like: float, like_short: float) -> 
 
 
 def paths(model: type[BaseModel], prefix: Keys = ()) -> Iterator[Keys]:
-    """The path of each key of `model` that holds a value, not a section."""
+    """The path of each key of `model` that has a value, rather than a section."""
     for name, field in fields(model).items():
         section = field.annotation
         if isinstance(section, type) and issubclass(section, BaseModel):
@@ -182,12 +182,12 @@ def paths(model: type[BaseModel], prefix: Keys = ()) -> Iterator[Keys]:
 
 
 def fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields of `model` by the keys that a table has for them, aliases for some."""
+    """The fields of `model` by their keys in a table, which for some are aliases."""
     return {key_of(model, name): field for name, field in model.model_fields.items()}
 
 
 def key_of(model: type[BaseModel], name: str) -> str:
-    """The key that a table has for the field `name` of `model`."""
+    """The key of the field `name` of `model` in a table."""
     match model.model_fields[name].validation_alias:
         case (str() as key) | AliasChoices(choices=[str() as key, *_]):
             return key
@@ -195,8 +195,8 @@ def key_of(model: type[BaseModel], name: str) -> str:
 
 
 def annotation_at(model: type[BaseModel], path: Keys) -> Any:
-    """The type at `path` of `model`; None where the model does not say."""
-    # A field with an alias may be known by its name as well: populate_by_name.
+    """The type at `path` of `model`; None if the model does not define it."""
+    # With populate_by_name, a field with an alias is also known by its name.
     field = fields(model).get(path[0]) or model.model_fields.get(path[0])
     annotation = field.annotation if field else None
     if len(path) == 1:
@@ -206,7 +206,7 @@ def annotation_at(model: type[BaseModel], path: Keys) -> Any:
 
 
 def parsed_table(model: type[BaseModel], table: Mapping[str, Any]) -> dict[str, Any]:
-    """`table` with what comes from the environment `parsed` as the fields of `model` ask."""
+    """`table` with values from the environment `parsed` as the fields of `model` require."""
     read = {}
     for key, value in table.items():
         annotation = annotation_at(model, (key,))
@@ -220,7 +220,7 @@ def parsed_table(model: type[BaseModel], table: Mapping[str, Any]) -> dict[str, 
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
-    """The model of every table at a key of this type; None where one may be another."""
+    """The model of every table at a key of this type; None if one may have another."""
     match list(kinds_of(annotation)):
         case [type() as kind] if issubclass(kind, BaseModel):
             return kind
@@ -228,7 +228,7 @@ def _section(annotation: Any) -> type[BaseModel] | None:
 
 
 def parsed(annotation: Any, text: str) -> Any:
-    """`text` as a list or table where `annotation` asks for one; else as it is, for pydantic."""
+    """`text` as a list or table if `annotation` requires one; otherwise unchanged, for pydantic."""
     kinds = kinds_of(annotation) - {Any}
     if str in kinds or not kinds & {list, dict, tuple, set, frozenset}:
         return text
@@ -241,9 +241,9 @@ def parsed(annotation: Any, text: str) -> Any:
 
 
 def check_keys(made: BaseModel, table: Mapping[str, Any]) -> None:
-    """Raise ValidationError for the keys of `table` that the models inside of `made` passed over.
+    """Raise ValidationError for keys of `table` that the models inside `made` ignored.
 
-    Those that do not say what becomes of further keys refuse them, as sections do.
+    Models that do not say whether they allow further keys refuse them, as sections do.
     """
     try:
         type(made).model_validate(table, extra="forbid")
@@ -258,7 +258,7 @@ def check_keys(made: BaseModel, table: Mapping[str, Any]) -> None:
 
 
 def _passed_over(made: Any, loc: Sequence[int | str]) -> tuple[int | str, ...] | None:
-    """The path of the key at `loc` in what was made; None where it is known or allowed there."""
+    """The path of the ignored key at `loc` in the result; None if it is known or allowed there."""
     path = []
     for part in loc[:-1]:
         made = made.root if isinstance(made, RootModel) else made
@@ -273,7 +273,7 @@ def _passed_over(made: Any, loc: Sequence[int | str]) -> tuple[int | str, ...] |
                 inside = made[part]
             case _:
                 inside = None
-        # The name of a member of a union stands in the path, too.
+        # The path also has the name of a member of a union.
         if inside is not None:
             made = inside
             path.append(part)
@@ -288,9 +288,9 @@ def explain(
     origin: Callable[[Keys], Origin | None],
     prefix: Keys = (),
 ) -> str:
-    """One line for each wrong key: the key, its origin, what was expected; never the value.
+    """One line for each wrong key: the key, its origin, the expected value; never the value itself.
 
-    `prefix` is the path at which `model` stands in the configuration.
+    `prefix` is the path of `model` in the configuration.
     """
     lines = []
     for item in error.errors(include_url=False, include_context=False, include_input=False):
@@ -319,8 +319,7 @@ def _keys_in(message: str, model: type[BaseModel], path: Keys) -> list[str]:
 
 
 def _shape(kind: str, name: str, annotation: Any) -> str:
-    """What to write where something is missing, or a list or a table is expected, in the words of
-    TOML."""
+    """A TOML example for a missing value, or for an expected list or table."""
     if kind == "missing":
         return "it is missing and has no default; set it"
     if kind == "list_type":
@@ -329,7 +328,7 @@ def _shape(kind: str, name: str, annotation: Any) -> str:
     if kind not in ("model_type", "dict_type"):
         return ""
     parts = name.split(".")
-    # TOML numbers no tables: a header means the last one of its list.
+    # TOML numbers no tables: a header refers to the last one of its list.
     header = ".".join(part for part in parts if not part.isdigit())
     if parts[-1].isdigit():
         return f"expected a table, [[{header}]]"
@@ -346,7 +345,7 @@ _ELSEWHERE = {
     "channel_router": "name it as 'router' under [plugin.router], or pass it to serve()",
     "additional_routers": "they are objects: pass them to serve()",
 }
-"""Where the contract's start-up options belong that may be objects."""
+"""The plugin settings for start-up options of the contract that may be objects."""
 
 
 def _suggestion(model: type[BaseModel], path: Keys) -> str:
@@ -365,7 +364,7 @@ def _suggestion(model: type[BaseModel], path: Keys) -> str:
 
 
 def _fields(model: type[BaseModel], path: Keys) -> list[str]:
-    """The keys of the table at `path`; none where it may be one of several."""
+    """The keys of the table at `path`; none if it may be one of several."""
     for name in path:
         annotation = annotation_at(model, (name,))
         kinds = [annotation, *get_args(annotation)]

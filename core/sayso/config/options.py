@@ -17,14 +17,15 @@ from sayso.errors import ConfigError, nearest
 class Options(TypedDict, total=False):
     """The contract's start-up options (interface.md, "Limits") and those of `[server]`.
 
-    One that is left out has its value from the configuration file or the environment, else the
-    default that `sayso.config.settings.ServerSettings` states.
+    An option that is left out gets its value from the configuration file or the environment, or
+    else the default in `sayso.config.settings.ServerSettings`.
     """
 
     port: int
     host: str
     reload: bool
     log_level: Literal["debug", "info", "warning", "error"]
+    log_format: Literal["text", "json"]
     workers: int
     timeout_keep_alive: int
     ws_ping_interval: float | None
@@ -66,8 +67,8 @@ def configured(options: Mapping[str, Any], config: Config | None = None) -> tupl
     """The configuration with `options` over it, and the options that are objects.
 
     Without `config` the file in the working directory and the environment are read. Raises
-    TypeError for an unknown keyword and ConfigError, a ValueError, for a wrong value; that
-    `reload` with `workers` above 1 is one is interface.md's, "Errors".
+    TypeError for an unknown keyword and ConfigError, a ValueError, for a wrong value. Among these
+    is `reload` with `workers` above 1 (interface.md, "Errors").
     """
     if config is not None and not isinstance(config, Config):
         raise TypeError(

@@ -1,4 +1,5 @@
-"""What a tool gets, as the rules of the configuration compare it (`[[approvals.rules]]`)."""
+"""The arguments of a tool in the form that the configuration's rules compare
+(`[[approvals.rules]]`)."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 Names = Mapping[str, Collection[str]]
-"""What else a field is called, by its name."""
+"""The other names of a field, by its name."""
 
 
 def received(value: Any, names: Names) -> Any:
-    """`value` as JSON: what stands in it, whatever a serializer would make of it or leave out.
+    """`value` as JSON, with its actual contents, whatever a serializer would change or leave out.
 
-    A field of a model stands under its name and under each of its aliases. `names` are those of
-    dataclasses and typed dicts, whose values say nothing of them; see `other_names`.
+    A field of a model is there under its name and under each of its aliases. `names` are those of
+    dataclasses and typed dicts, whose values do not have them; see `other_names`.
     """
     match value:
         case Enum():
@@ -41,7 +42,7 @@ def received(value: Any, names: Names) -> Any:
         case list() | tuple():
             return [received(item, names) for item in value]
         case set() | frozenset():
-            # Python's own order is another one in each process.
+            # Python's own order of a set differs in each process.
             return sorted((received(item, names) for item in value), key=repr)
     if is_dataclass(value) and not isinstance(value, type):
         found = {f.name: received(getattr(value, f.name, None), names) for f in fields(value)}
@@ -76,7 +77,7 @@ def other_names(schema: Mapping[str, Any]) -> Names:
 
 
 def every_name(kind: type[Any], others: Names) -> Iterator[str]:
-    """All that the fields of a model, dataclass or typed dict are called."""
+    """All names of the fields of a model, dataclass or typed dict."""
     if issubclass(kind, BaseModel):
         for name, field in kind.model_fields.items():
             yield from names_of(name, field)
@@ -114,7 +115,7 @@ def _fields(model: BaseModel, names: Names) -> Any:
 
 
 def names_of(name: str, field: FieldInfo) -> Iterator[str]:
-    """All that a field of a model is called."""
+    """All names of a field of a model."""
     yield name
     stated = field.validation_alias
     choices = stated.choices if isinstance(stated, AliasChoices) else [stated]

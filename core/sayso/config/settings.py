@@ -1,10 +1,10 @@
-"""The sections of the configuration: each key with its type, its default and what it means.
+"""The sections of the configuration: each key with its type, its default and its meaning.
 
 Defaults of `[server]` and of the model-config keys are the contract's (interface.md, "Limits" and
 "Agent configuration"); the others are design, sections 5, 6 and 8.
 """
 
-# Without `from __future__ import annotations`, whose texts pydantic compiles at each start.
+# Without `from __future__ import annotations`: pydantic would compile its strings at each start.
 
 import ast
 import inspect
@@ -34,7 +34,7 @@ from sayso.config.exact import VariableText, exact
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _LONGEST = 36_500 * 86_400.0
-"""No timer of the system takes three centuries, and no date comes after the year 9999."""
+"""No system timer takes three centuries, and no date comes after the year 9999."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])")
 _SIZES = {
     "": 1,
@@ -64,7 +64,7 @@ def seconds(value: object) -> float:
         raise ValueError("expected a duration: seconds, or text such as '30s', '10m', '24h'")
     if value > _LONGEST:
         raise ValueError("expected a duration of at most 100 years, '36500d'")
-    # What is below zero is for the key to refuse.
+    # The key itself refuses a negative value.
     return float(max(value, -_LONGEST))
 
 
@@ -81,9 +81,9 @@ def size(value: object) -> int:
 
 
 def meanings(model: type[BaseModel]) -> dict[str, str]:
-    """What each key of `model` means: the text below it in the source, on one line.
+    """The meaning of each key of `model`: the text below it in the source, on one line.
 
-    Read when it is asked for, since pydantic's own way costs each start 15 ms.
+    Read on demand, since pydantic's own way costs each start 15 ms.
     """
     found: dict[str, str] = {}
     for cls in reversed(model.__mro__):
@@ -134,7 +134,7 @@ def _origin(text: str) -> str:
         raise ValueError(
             "expected origins such as 'https://example.com', without a path, each in full, or '*'"
         )
-    # Browsers leave out the port that goes without saying.
+    # Browsers leave out the default port.
     return origin.removesuffix(":443" if origin.startswith("https") else ":80") if of_web else text
 
 
@@ -169,9 +169,9 @@ class ModelConfig(Section):
     temperature: float = Field(default=0.1, ge=0.0, le=1.0)
     """Randomness of the replies, 0.0 to 1.0."""
     max_tokens: int | None = Field(default=None, ge=1)
-    """Maximum output tokens of one model call; absent: the adapter's own."""
+    """Maximum output tokens of one model call; by default the adapter's own."""
     cache_system_prompt: bool = False
-    """Ask the provider to cache the static system prompt, where it is large enough."""
+    """Ask the provider to cache the static system prompt if it is large enough."""
     thinking_level: Literal["low", "high"] | None = None
     """How much the model thinks before it answers, on models that can."""
     top_p: float | None = Field(default=None, gt=0.0, le=1.0)
@@ -189,11 +189,11 @@ class ModelSettings(ModelConfig):
     """`[model]`: which model answers, and its model-config keys."""
 
     name: str | None = None
-    """The model, "provider:id" or "offline"; absent: the agent's own, else "offline"."""
+    """The model, "provider:id" or "offline"; by default the agent's own, else "offline"."""
     base_url: str | None = None
     """Address of an OpenAI-compatible endpoint, or of a proxy of the provider."""
     timeout: _Positive = 60.0
-    """How long the model may be silent before a call is given up."""
+    """How long the model may be silent before a call is abandoned."""
 
 
 class ServerSettings(Section):
@@ -207,6 +207,8 @@ class ServerSettings(Section):
     """Start again when a source file changes; for development, not with `workers` above 1."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe log record that is written."""
+    log_format: Literal["text", "json"] = "text"
+    """How a log record is written: as a line of text, or as one JSON object a line."""
     workers: int = Field(default=1, ge=1)
     """Worker processes; in production (2 x CPU cores) + 1."""
     timeout_keep_alive: int = Field(default=5, ge=0)
@@ -220,14 +222,15 @@ class ServerSettings(Section):
     mcp: bool | None = None
     """Switch the MCP server on or off."""
     state_dir: Path | None = None
-    """Folder for what the service keeps; absent: the user's state folder of the platform."""
+    """Folder for the service's state; by default in the platform's state folder of the user."""
     cors_origins: list[str] = []
     """Origins of web pages that may call the service."""
     hosts: list[str] = []
-    """Further `Host` names that are answered on a loopback address; on another without `[auth]`
-    those under which web pages may decide, and open the console."""
+    """Further `Host` names that are answered on a loopback address; on another without `[auth]`,
+    the names under which web pages may decide, and open the console."""
     on_disconnect: Literal["cancel", "continue"] = "cancel"
-    """What becomes of a turn whose client went away; a claimed tool always finishes."""
+    """Whether the turn of a client that went away is cancelled or continues; a claimed tool always
+    finishes."""
     lame_duck: Annotated[Duration, Field(ge=0)] = 0.0
     """How long after SIGTERM the service still takes turns while `/ready` says no; then its port
     closes and refuses nobody who has reached it. 0: it refuses new turns with 503 at once."""
@@ -240,7 +243,7 @@ class ServerSettings(Section):
     debug: bool = False
     """Show callers the text of exceptions."""
     worker_loops: int | None = Field(default=None, ge=1)
-    """Most event loops for user code; absent: as many as needed."""
+    """Most event loops for user code; by default as many as needed."""
     threads: _Count = 256
     """Most threads for sync user code."""
     start_timeout: _Positive = 30.0
@@ -274,7 +277,7 @@ class ServerSettings(Section):
 
 
 class LimitSettings(Section):
-    """`[limits]`: what a caller, a tool and a turn may use (design, section 5)."""
+    """`[limits]`: limits for callers, tools and turns (design, section 5)."""
 
     body: _Bytes = 10 * 2**20
     """Largest request body."""
@@ -283,8 +286,8 @@ class LimitSettings(Section):
     messages: _Count = 10_000
     """Most messages of a request."""
     values: _Count = 500_000
-    """Most values of a request's JSON: while those of a body are read nobody else is answered; long
-    bodies that come together are read with pauses between them."""
+    """Most values of a request's JSON. While those of a body are read nobody else is answered;
+    several long bodies at once are read with pauses between them."""
     nesting: int = Field(default=64, ge=1, le=200)  # the parser's own bound
     """Deepest nesting of a request's JSON."""
     secrets: _Count = 1000
@@ -293,13 +296,13 @@ class LimitSettings(Section):
     secrets_size: _Bytes = 2**20
     """Largest size of these values together."""
     tool_output: _Bytes = 2**20
-    """Largest output of a tool; the rest is cut, and the cut is told to the model."""
+    """Largest output of a tool; the rest is truncated, and the model is told so."""
     command_output: _Bytes = 256 * 2**10
     """Largest output of a command, of which `LocalShell` keeps at most its `max_output`; the rest
-    is cut, and the cut is told to the model."""
+    is truncated, and the model is told so."""
     reply: _Bytes = 64 * 2**20
-    """Largest reply of a model, as its provider sends it, and longest text of a turn; what goes on
-    is broken off, with an error."""
+    """Largest reply of a model, as its provider sends it, and longest text of a turn; a longer one
+    is ended with an error."""
     blocks: _Count = 1000
     """Most texts and tool calls in one reply of a model; one that has more is an error."""
     turn_time: _Positive = 600.0
@@ -333,14 +336,14 @@ class ApprovalRule(Section):
     """Arguments that must be there: a value, or text with `*`, `?` and `[abc]` as wildcards."""
     platform: dict[str, str] = {}
     """Fields of the platform context that must match, with wildcards. A rule that asks or refuses
-    also holds where a field is absent; one that allows holds only without `[auth]`."""
+    also matches if a field is absent; one that allows matches only without `[auth]`."""
     action: Literal["allow", "require", "deny"]
     """Run without approval, ask for approval, or refuse."""
 
     @field_validator("arguments")
     @classmethod
     def _as_json(cls, given: dict[str, Any]) -> Any:
-        # TOML has dates and times, where a call has their text.
+        # TOML has dates and times where a call has texts.
         return to_jsonable_python(given)
 
 
@@ -348,20 +351,20 @@ class ApprovalSettings(Section):
     """`[approvals]`: the ledger and its rules (design, section 6)."""
 
     ledger: str | None = None
-    """Address of the store: "sqlite:///name.db", "memory://", "postgresql://..."; absent: SQLite
+    """Address of the store: "sqlite:///name.db", "memory://", "postgresql://..."; by default SQLite
     in the state folder."""
     ttl: _Positive = 24 * 3600.0
     """How long a proposal waits for a decision."""
     retention: _Positive = 30 * 86400.0
     """How long inputs and outputs are kept."""
     log_retention: _Positive | None = None
-    """How long the log, and the record of calls that ended, are kept; absent: for ever."""
+    """How long the log, and the record of calls that ended, are kept; by default for ever."""
     lease: _Positive = 15.0
     """How long a silent owner of a running call counts as alive."""
     on_new_message: Literal["refuse", "supersede"] = "refuse"
-    """What a new message does while tool calls wait: it is refused, or rejects them."""
+    """Effect of a new message while tool calls are pending: it is refused, or rejects them."""
     deciders: Literal["principal", "any"] = "principal"
-    """Who may decide: the principal that got the proposal, or any of its tenant."""
+    """The approvers: only the principal that got the proposal, or any of its tenant."""
     accept_unissued: bool = False
     """Run approved calls that this service never proposed; for migrations and tests."""
     rules: list[ApprovalRule] = []

@@ -18,22 +18,22 @@ from sayso.errors import ConfigError, nearest
 DEFAULT_ATTRIBUTE = "agent"
 _AGENT = "sayso.agent.Agent"
 loading: ContextVar[bool] = ContextVar("sayso_loading", default=False)
-"""Whether what is running is the import of a module for `load_agent`."""
+"""Whether `load_agent` is currently importing a module."""
 
 
 def load_agent(target: str, directory: Path, what: str = "agent") -> Any:
     """The object that `target` names; the attribute is `agent` unless `:object` says otherwise.
 
-    Paths are relative to `directory`, and modules are looked up there first. Raises ConfigError
-    when the module, the file or the object is missing, or when importing it raises; `what` is
-    what messages call the object.
+    Paths are relative to `directory`, and modules are searched for there first. Raises ConfigError
+    if the module, the file or the object is missing, or if importing it raises; `what` is the name
+    for the object in messages.
     """
     place, attribute = _split(target, what)
     subject = f"the {what} {target!r} cannot be loaded"
     before = loading.set(True)
     try:
         if place.endswith(".py"):
-            # Of links that lead in a circle Path.resolve makes an error of its own.
+            # Not Path.resolve, which raises an error of its own for a circle of links.
             module = _import_file(subject, Path(os.path.realpath(directory / place)))
         else:
             module = _import_module(subject, place, directory.resolve())
@@ -43,7 +43,7 @@ def load_agent(target: str, directory: Path, what: str = "agent") -> Any:
 
 
 def _split(target: str, what: str) -> tuple[str, str]:
-    # rpartition would cut the drive letter off a Windows path without an object.
+    # Not rpartition, which would split a Windows path without an object at its drive letter.
     place, colon, attribute = target.rpartition(":")
     if not colon or "/" in attribute or "\\" in attribute:
         place, attribute = target, DEFAULT_ATTRIBUTE
@@ -149,7 +149,7 @@ def _attribute(subject: str, module: ModuleType, place: str, attribute: str) -> 
 
 
 def _way_out(name: str, inside: Any, place: str) -> str:
-    """What may have been meant by `name`; `Agent`, which was imported to make one, was not."""
+    """The objects that `name` may have meant; not `Agent`, which was only imported to make one."""
     own = {n: value for n, value in vars(inside).items() if not n.startswith("_")}
     close = nearest(name, [n for n in own if n != "Agent"])
     if close:
@@ -165,7 +165,7 @@ def _dotted(kind: type) -> str:
 
 
 def _failed(subject: str, error: BaseException, directory: Path) -> ConfigError:
-    # The text of a SyntaxError ends with a place, too, but not with its folder.
+    # The text of a SyntaxError already ends with a place, but without its folder.
     text = error.msg if isinstance(error, SyntaxError) and error.filename else error
     what = f"{type(error).__name__}: {text}"
     return ConfigError(f"{subject}: importing it raised {what}{_where(error, directory)}")

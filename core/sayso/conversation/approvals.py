@@ -31,8 +31,8 @@ Item = TypeVar("Item", ToolCall, Approval, Command)
 
 
 def choices(messages: Sequence[Message]) -> list[Choice]:
-    """The decisions of a request: the newest message's, and for ids that it does not name those
-    of the assistant message directly before it; copies further back come last."""
+    """The decisions of a request: the newest message's; for ids that it does not name, those of the
+    assistant message directly before it; copies further back come last."""
     last = len(messages) - 1
     found = _in_message(messages[last], last, newest=True)
     named = stated_ids(messages[last].data)
@@ -56,7 +56,7 @@ def choices(messages: Sequence[Message]) -> list[Choice]:
 
 
 def _open(messages: Sequence[Message]) -> list[Choice]:
-    """The undecided commands without an id, which an empty message asks to have stated again."""
+    """The undecided commands without an id, which an empty message asks to have restated."""
     return [
         choice
         for index, message in enumerate(messages)
@@ -83,7 +83,7 @@ def _kind(item: Approval) -> Kind | None:
 
 
 def stated_ids(data: Data | None) -> set[str]:
-    """The ids of what a message proposes or decides."""
+    """The ids of the proposals and decisions in a message."""
     if data is None:
         return set()
     return {*(item.id for item in data.stated), *(c.id for c in data.cmds if c.id)}
@@ -116,6 +116,7 @@ def _of_call(call: ToolCall, loc: tuple[str | int, ...], newest: bool) -> Choice
         call.rejection_reason or None,
         call.name,
         copied(call.input),
+        seen=call.seen,
     )
 
 
@@ -131,6 +132,7 @@ def _of_approval(item: Approval, loc: tuple[str | int, ...], newest: bool) -> Ch
         item.name if "name" in stated and item.name else None,
         copied(item.input) if "input" in stated else None,
         through_approvals=True,
+        seen=item.seen,
     )
 
 
@@ -155,6 +157,7 @@ def _commands(data: Data, index: int, newest: bool) -> list[Choice]:
                 copy=not (command.execute or command.rejection_reason),
                 message=index,
                 ordinal=ordinal,
+                seen=command.seen,
             )
         )
     return found
@@ -184,7 +187,7 @@ def last_shown(messages: Sequence[Message]) -> list[str]:
 
 def carries_calls(messages: Iterable[Message]) -> bool:
     """Whether any message shows or decides a call or command, so that the ledger is needed."""
-    # The comprehension goes over a long history of texts at twice the speed of a loop.
+    # The comprehension is twice as fast as a loop on a long history of texts.
     return any(
         data.tool_calls
         or data.approvals
@@ -207,8 +210,8 @@ def references(said: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def request_digest(content: str, decided: Sequence[tuple[Choice, Proposal]]) -> str:
-    """The digest by which two deciding messages are the same, whichever lists carry the
-    decisions."""
+    """The digest that is equal for two messages with the same decisions, whichever lists carry
+    them."""
     decisions = sorted({(row.id, c.approved, c.reason or "") for c, row in decided if not c.copy})
     return hashlib.sha256(json.dumps([content, decisions]).encode()).hexdigest()[:32]
 
@@ -232,8 +235,11 @@ def tool_call(row: Proposal) -> ToolCall:
     )
 
 
-def approval(row: Proposal, *, execute: bool = False) -> Approval:
-    """The proposal in the shape that holds both kinds; `input` is what runs, edits included."""
+def approval(row: Proposal, *, execute: bool = False, plain: bool = False) -> Approval:
+    """The proposal in the shape that holds both kinds; `input` is what runs, edits included.
+
+    A `plain` one has no keys that V1 does not know.
+    """
     return Approval(
         id=row.id,
         type=row.kind,
@@ -244,11 +250,12 @@ def approval(row: Proposal, *, execute: bool = False) -> Approval:
         intent=row.intent,
         input_description=row.input_description,
         bound=copied(row.bound),
+        revision=None if plain else row.revision,
     )
 
 
 def decision_event(row: Proposal, principal: str | None) -> ToolCallApproved | ToolCallRejected:
-    """What event handlers are told of a call that `principal` has just decided."""
+    """The event for handlers about a call that `principal` has just decided."""
     reason = row.decision.reason if row.decision else None
     if row.state == "REJECTED":
         return ToolCallRejected(approval(row), reason, principal)
@@ -263,19 +270,19 @@ def command(row: Proposal) -> Command:
 
 
 def executed_tool_call(row: Proposal) -> ExecutedToolCall:
-    """The outcome as `executed_tool_calls` shows it; `input` is what ran."""
+    """The outcome in the form of `executed_tool_calls`; `input` is what ran."""
     return ExecutedToolCall(
         id=row.id, name=row.name, input=copied(row.runs), output=row.output or ""
     )
 
 
 def executed_command(row: Proposal) -> ExecutedCommand:
-    """The outcome as `executed_commands` shows it."""
+    """The outcome in the form of `executed_commands`."""
     return ExecutedCommand(command=row.input.get("command", ""), output=row.output or "", id=row.id)
 
 
 def executed_approval(row: Proposal) -> ExecutedApproval:
-    """The outcome as `executed_approvals` shows it, rejections included."""
+    """The outcome in the form of `executed_approvals`, rejections included."""
     return ExecutedApproval(
         id=row.id,
         type=row.kind,
@@ -293,8 +300,8 @@ def as_seen(
 ) -> ChatRequest:
     """The request as interceptors and callables see it.
 
-    `execute` is true only for the `live` calls; all others carry their recorded `state`.
-    A command of `decided` that was sent without an id gets its row's.
+    `execute` is true only for the `live` calls; all others carry their recorded `state`. A command
+    in `decided` that was sent without an id gets its row's.
     """
     ids = {choice.loc: row.id for choice, row in decided if choice.id is None}
     messages = [
@@ -346,7 +353,7 @@ _ABOVE = 6
 
 def unsendable(value: Any, nesting: int) -> str:
     """Why no request of at most `nesting` levels can send `value` back as the input of a call;
-    empty when one can."""
+    empty if one can."""
     if problem(nesting - _ABOVE, value) == "too_deep":
         return f"it is nested deeper than {nesting - _ABOVE} levels"
     return "" if is_json(value) else "it is no JSON, but has NaN, an infinity or the like"

@@ -1,7 +1,7 @@
-"""What a turn stores, without the secrets of its request (design, section 6).
+"""A turn's stored data without the secrets of its request (design, section 6).
 
-A secret may be any text, `text` itself in an AWS profile. So only what came from outside is masked:
-the records' own names, kinds and ids stay, or nobody could read them again.
+A secret may be any text, even `text` itself in an AWS profile. Therefore only data from outside is
+masked: the records' own names, kinds and ids stay, or nobody could read them again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OWN: Mapping[type[Wire], frozenset[str]] = {
     ExecutedCommand: frozenset({"id"}),
     ExecutedApproval: frozenset({"id", "type", "name"}),
 }
-"""Fields of a reply whose values stay; its session is hidden before."""
+"""Fields of a reply whose values stay; its session is masked before."""
 _WITHIN: Mapping[str, type[Wire]] = {
     "data": Data,
     "executed_tool_calls": ExecutedToolCall,
@@ -55,11 +55,12 @@ _WIRE = frozenset(
     unknown google-gemini-v1 openai-responses-v1 xai-responses-v1
     """.split()
 )
-"""Words of chat completions in what is bound to a model, which their servers check."""
+"""Words of the chat completions format in data bound to a model; its servers check them."""
 
 
 def input_holds_secret(row: Proposal, secrets: Sequence[str]) -> bool:
-    """Whether the input of a proposal holds a secret; the names in that of a command are ours."""
+    """Whether the input of a proposal contains a secret; the names in a command's input are
+    ours."""
     given: Any = [row.input, row.sent]
     if row.kind == "command":
         files = row.input["files"] or ()
@@ -70,10 +71,10 @@ def input_holds_secret(row: Proposal, secrets: Sequence[str]) -> bool:
 def hidden_turns(
     turns: Sequence[Turn], secrets: Sequence[str], tools: Collection[str]
 ) -> tuple[Sequence[Turn], Mapping[str, str]]:
-    """The turns as they are stored, `turns` itself if they hold no secret, and the new ids of those
-    calls whose ids held one. The names of `tools` stay.
+    """The turns as they are stored, `turns` itself if they contain no secret, and the new ids of
+    calls whose ids contained one. The names of `tools` stay.
 
-    Where anything is masked, blocks go that a provider takes back only as they were.
+    If anything is masked, blocks are removed that a provider takes back only unchanged.
     """
     if not secrets:
         return turns, {}
@@ -120,14 +121,14 @@ def _provided(value: Any, secrets: Sequence[str]) -> Any:
 
 
 def hidden_reply(reply: AgentMessage, secrets: Sequence[str]) -> Any:
-    """The reply as JSON values, as it is recorded."""
+    """The reply as JSON values, in its recorded form."""
     dumped = from_json(dump_json(reply))
     return _fields(AgentMessage, dumped, secrets) if secrets else dumped
 
 
 def _fields(kind: type[Wire], value: Any, secrets: Sequence[str]) -> Any:
-    """The dump of a `kind`, or of a list of them: what is no field of it is masked with its
-    name."""
+    """The dump of a `kind`, or of a list of them. A key that is no field of it is masked with its
+    value."""
     match value:
         case list():
             return [_fields(kind, item, secrets) for item in value]
@@ -145,7 +146,7 @@ def _field(kind: type[Wire], name: str, value: Any, secrets: Sequence[str]) -> t
 
 
 def hidden_session(session: Session, secrets: Sequence[str]) -> Any:
-    """The session as it goes out and is recorded; the conversation's id in it stays."""
+    """The session as it is sent and recorded; the conversation's id in it stays."""
     if (key := session.conversation) is None:
         return mask_sent(session.dump(), secrets)
     return {**mask_sent(session.shown() or {}, secrets), RESERVED: key}

@@ -1,7 +1,7 @@
 """A conversation as the model gets it: native calls and results, always paired.
 
-Suspended turns come from the ledger, block by block; calls that the ledger does not hold are
-rebuilt from the messages (design, section 5, "Messages to the model").
+Suspended turns come from the ledger, block by block; calls that are not in the ledger are rebuilt
+from the messages (design, section 5, "Messages to the model").
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sayso.conversation.approvals import command_input, stated_ids
-from sayso.conversation.known_outcomes import KnownOutcomes, calls_run, commands_run
 from sayso.conversation.mentions import Mentions
 from sayso.conversation.pairing import paired
 from sayso.conversation.wording import (
     LOST,
     NEVER_DECIDED,
     NOT_DECIDED,
+    KnownOutcomes,
+    calls_run,
+    commands_run,
+    late_note,
     outcome_text,
     spoken,
-    told_later,
 )
 from sayso.ledger import RAN, Proposal, SuspendedTurn
 from sayso.ledger.choices import Decided, command_identity
@@ -49,10 +51,10 @@ def model_turns(
 ) -> list[Turn]:
     """The turns for an `Ask`: alternating, first and last a user's, each call answered once.
 
-    `references` are the prefix digests of the messages as received; `prefix` is the digest of
-    the model, system prompt, context and tools. Provider blocks are sent verbatim if `bound_to`
-    gives the same digest for what stands before them as when they were made; what is bound to its
-    model alone always goes along.
+    `references` are the prefix digests of the messages as received; `prefix` is the digest of the
+    model, system prompt, context and tools. Provider blocks are sent verbatim if `bound_to` returns
+    the same digest for everything before them as when they were made; data bound to its model alone
+    is always sent.
     """
     if not found.rows and not found.turns and (turns := _texts(messages)):
         return turns
@@ -62,7 +64,8 @@ def model_turns(
 def bound_to(prefix: str, turns: Iterable[Turn]) -> str:
     """The digest of everything that a model had received before it produced its blocks.
 
-    A provider that signs thinking refuses it after anything else, and whatever follows it.
+    A provider that signs thinking refuses it, and everything after it, if anything before it
+    differs.
     """
     running = hashlib.sha256(prefix.encode())
     for turn in turns:
@@ -77,7 +80,7 @@ def _as_sent(turn: Turn) -> bytes:
 def _texts(messages: Sequence[Message]) -> list[Turn] | None:
     """The turns of a conversation of alternating texts and nothing else; None for any other.
 
-    Most are of this kind, and need neither the builder nor `paired`.
+    Most conversations are of this kind, and need neither the builder nor `paired`.
     """
     turns: list[Turn] = []
     role: Literal["user", "assistant"] = "user"
@@ -96,28 +99,29 @@ class _Builder:
     references: Sequence[str]
     prefix: str
     places: dict[int, list[SuspendedTurn]] = field(default_factory=dict)
-    """The suspended turns that stand at or before each message."""
+    """The suspended turns placed at or before each message."""
     taken_place: set[int] = field(default_factory=set)
     """The messages that a suspended turn replaces."""
     late: dict[int, list[str]] = field(default_factory=dict)
-    """The notes before each message, on outcomes that came late."""
+    """The notes before each message about outcomes that came late."""
     out: list[Turn] = field(default_factory=list)
     called: set[str] = field(default_factory=set)
-    """The calls that stand in `out`, or will."""
+    """The calls that are in `out`, or will be."""
     decided_in: dict[str, int] = field(default_factory=dict)
-    """The message that decides each call."""
+    """The message with the decision of each call."""
     placed: dict[tuple[str | int, ...], str] = field(default_factory=dict)
     """The call that is decided at each place of the request."""
     mentions: Mentions = field(init=False)
     known: KnownOutcomes = field(init=False)
     answered: dict[str, int] = field(default_factory=dict)
-    """The message that each reference ends with."""
+    """The message that ends the prefix of each reference."""
     rows: dict[str, list[Proposal]] = field(default_factory=dict)
     """The proposals of each suspended turn."""
     commands: dict[str, list[Proposal]] = field(default_factory=dict)
-    """Those that are commands, by their text."""
+    """Its commands, by their text."""
     made: list[tuple[str, list[Mapping[str, Any]]]] = field(default_factory=list)
-    """The provider blocks of each suspended turn, with what the last of them are bound to."""
+    """The provider blocks of each suspended turn, with the digest that the last of them are bound
+    to."""
 
     def build(self) -> list[Turn]:
         self._look()
@@ -142,7 +146,7 @@ class _Builder:
         return self._verbatim(paired(self.out))
 
     def _look(self) -> None:
-        """Make the indexes in which calls are looked up: a long conversation has thousands."""
+        """Make the indexes for looking up calls: a long conversation has thousands."""
         self.mentions = Mentions(self.messages, self.found.chosen)
         self.rows = self.found.by_turn()
         for row in self.found.rows.values():
@@ -152,7 +156,7 @@ class _Builder:
             self.answered.setdefault(reference, index)
 
     def _verbatim(self, turns: list[Turn]) -> list[Turn]:
-        """The turns, with provider blocks only where the provider still accepts them."""
+        """The turns with provider blocks, but only where the provider still accepts them."""
         if not self.made:
             return turns
         running = hashlib.sha256(self.prefix.encode())
@@ -181,8 +185,8 @@ class _Builder:
         answered = self.answered.get(turn.reference)
         if answered is not None:
             index, behind = answered + 1, self.messages[answered + 1 : answered + 2]
-            # Decided in the very message that was answered, as by a client that sends it again:
-            # what stands behind it then is not what was proposed.
+            # Decided in the very message that was answered, as by a client that sends it again: the
+            # following messages are then not the proposal.
             rows = self.rows.get(turn.id, ())
             again = any(self.mentions.decided(row, answered) == answered for row in rows)
             if behind or again:
@@ -211,22 +215,22 @@ class _Builder:
     def _result(self, call: Call, rows: Sequence[Proposal], index: int) -> Result:
         if not rows:
             return Result(call.id, LOST, True)
-        told = [self._told(row, index) for row in rows]
+        outcomes = [self._outcome(row, index) for row in rows]
         if rows[0].kind == "tool_call":
-            return Result(call.id, *told[0])
+            return Result(call.id, *outcomes[0])
         lines = [
             f"$ {row.input.get('command', '')}\n{text}"
-            for row, (text, _) in zip(rows, told, strict=True)
+            for row, (text, _) in zip(rows, outcomes, strict=True)
         ]
-        return Result(call.id, "\n".join(lines), all(failed for _, failed in told))
+        return Result(call.id, "\n".join(lines), all(failed for _, failed in outcomes))
 
-    def _told(self, row: Proposal, index: int) -> tuple[str, bool]:
+    def _outcome(self, row: Proposal, index: int) -> tuple[str, bool]:
         """The result of the call in its own place, as the model reads it, and whether it is an
         error."""
         decided = self._decided_at(row, index)
         if decided is not None and row.state not in ("PENDING", "EXPIRED"):
             if self._went_on(row, index, decided):
-                self.late.setdefault(decided, []).append(told_later(row))
+                self.late.setdefault(decided, []).append(late_note(row))
                 return NOT_DECIDED, True
         return self.known.of(row.id)
 
@@ -303,7 +307,7 @@ class _Builder:
         return [Call(row.id, row.name, row.input) for row in called]
 
     def _unplaced(self, data: Data, index: int) -> list[str]:
-        """Outcomes of calls in a user message that no assistant message shows."""
+        """Outcomes in a user message of calls that no assistant message shows."""
         texts = []
         at = ("body", "messages", index, "data", "approvals")
         ids = [call.id for call in data.tool_calls]
@@ -311,18 +315,18 @@ class _Builder:
         ids += [a.id or self.placed.get((*at, n), "") for n, a in enumerate(data.approvals)]
         for id_, item in zip(ids, data.stated, strict=True):
             row = self.found.rows.get(id_)
-            if id_ in self.called or (row is None and id_ in self.known.told):
+            if id_ in self.called or (row is None and id_ in self.known.reported):
                 continue
             self.called.add(id_)
             if row is not None:
-                texts.append(told_later(row))
+                texts.append(late_note(row))
             elif id_ and (item.execute or item.rejection_reason):
                 name = item.name or item.id
                 texts.append(f"The call {name} was never run: {NEVER_DECIDED}")
         return texts
 
     def _commands(self, data: Data, index: int) -> list[str]:
-        """Commands that no suspended turn holds, as plain text."""
+        """Commands that are in no suspended turn, as plain text."""
         texts = []
         run = commands_run(data)
         held = {done.command for done in run if self._is_held(done.command)}
@@ -338,8 +342,8 @@ class _Builder:
             if row is None:
                 reason = command.rejection_reason
                 state = f"Rejected by the user: {reason}" if reason else NOT_DECIDED
-                told = command.id in self.called or command.command in self.known.commands
-                if not command.execute and not told:
+                known = command.id in self.called or command.command in self.known.commands
+                if not command.execute and not known:
                     texts.append(f"{what} {state}")
             elif row.id not in self.called:
                 if self.decided_in.get(row.id, index) > index:
@@ -354,7 +358,7 @@ class _Builder:
         return any(row.id in self.called for row in self.commands.get(command, ()))
 
     def _row_of(self, command: Command, index: int, n: int) -> Proposal | None:
-        """The ledger's row of a command: by its id, by its decision, else by its text."""
+        """The ledger's row of a command: by its id, by its decision, or else by its text."""
         at = ("body", "messages", index, "data", "cmds", n)
         rows = self.found.rows
         if (row := rows.get(command.id or self.placed.get(at, ""))) is not None:

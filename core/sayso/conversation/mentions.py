@@ -1,4 +1,4 @@
-"""Where the messages of a conversation show and decide calls."""
+"""The messages of a conversation that show and decide each call."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from sayso.wire.messages import Data, Message
 
 
 class Mentions:
-    """Each message is examined once, however many calls a long conversation has had."""
+    """An index made by examining each message once, however many calls a long conversation has
+    had."""
 
     def __init__(
         self, messages: Sequence[Message], chosen: Iterable[tuple[Choice, Proposal]]
     ) -> None:
         beside = _decided_beside(messages, chosen)
         self.stated = [stated_ids(m.data) | beside.get(n, set()) for n, m in enumerate(messages)]
-        """The ids that each message proposes or decides, and those decided in the one before."""
+        """The ids that each message proposes or decides, and the ids decided in the previous
+        one."""
         self._shown: dict[str, int] = {}
         self._by_assistant: dict[str, int] = {}
         self._decided: dict[str | bytes, list[int]] = {}
@@ -54,11 +56,12 @@ class Mentions:
 def _decided_beside(
     messages: Sequence[Message], chosen: Iterable[tuple[Choice, Proposal]]
 ) -> dict[int, set[str]]:
-    """The tool calls that a user's message decides by what the assistant message before it states.
+    """The tool calls that a user's message decides by the statements of the assistant message
+    before it.
 
-    Commands never block: what is said after them need not be what decided them.
+    Commands never block: a message after them need not be the one that decided them.
     """
-    # What interceptors see of an approval further back says nothing of it.
+    # Interceptors see an approval further back as decided; that says nothing about it here.
     found = [(int(c.loc[2]), row.id) for c, row in chosen if row.kind == "tool_call"]
     for index, message in enumerate(messages):
         for item in message.data.stated if message.data is not None else ():
@@ -72,7 +75,8 @@ def _decided_beside(
 
 
 def _decisions(data: Data | None) -> set[str | bytes]:
-    """What a message decides or reports the outcome of: ids, and the identity of commands."""
+    """The identities of everything that a message decides or reports the outcome of: ids, and the
+    identity of commands."""
     if data is None:
         return set()
     stated = {item.id for item in data.stated if item.execute or item.rejection_reason}

@@ -1,4 +1,4 @@
-"""Calls and results in the pairs that model providers take."""
+"""Calls and results in the pairs that model providers require."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from sayso.conversation.wording import LOST
-from sayso.models import Block, Call, Result, Text, Turn, bound_to_model
+from sayso.models import Block, Call, Result, Text, Turn, bound_to_model, unused_id
 
 
 def paired(turns: Sequence[Turn]) -> list[Turn]:
-    """The turns made fit for any provider: alternating, beginning and ending with the user,
-    each call answered in the next turn exactly once, ids unique, nothing blank, none dropped."""
-    # Not by a new list for each turn: a history may have thousands of one role in a row.
+    """The turns in a form that every provider accepts: alternating, beginning and ending with the
+    user, each call answered in the next turn exactly once, ids unique, nothing blank, none
+    dropped."""
+    # Not a new list for each turn: a history may have thousands of one role in a row.
     blocks: list[Block] = []
     merged = [Turn("user", blocks)]
     for turn in turns:
@@ -37,7 +38,7 @@ def paired(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Turn]:
-    # Not one by one: a client's history may hold thousands of calls.
+    # A dict instead of single searches: a client's history may have thousands of calls.
     given = {b.call_id: b for b in reversed(answering.blocks) if isinstance(b, Result)}
     blocks: list[Block] = []
     results: dict[str, Block] = {}
@@ -46,20 +47,21 @@ def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Tu
             blocks.append(block)
         elif isinstance(block, Call) and block.id not in results:
             result = given.get(block.id) or Result(block.id, LOST, True)
-            fresh = _unused(block.id, seen)
+            fresh = unused_id(block.id, seen)
             renamed = fresh != block.id
             results[block.id] = replace(result, call_id=fresh) if renamed else result
             blocks.append(replace(block, id=fresh) if renamed else block)
     raw = asking.raw
     if blocks != asking.blocks:
-        # What stands beside the calls goes by their order, which holds where none was dropped.
+        # Provider data beside the calls is matched by their order, which is valid only if none was
+        # dropped.
         none_dropped = len(results) == sum(isinstance(b, Call) for b in asking.blocks)
         raw = bound_to_model(raw) if none_dropped else None
     after = [b for b in answering.blocks if isinstance(b, Text) and b.text.strip()]
-    told = [*results.values(), *after]
+    answers = [*results.values(), *after]
     return (
         Turn("assistant", blocks or [Text("(no reply)")], raw),
-        Turn("user", told or [Text("(continue)")]),
+        Turn("user", answers or [Text("(continue)")]),
     )
 
 
@@ -74,16 +76,3 @@ def _raw_of_both(first: Turn, second: Turn) -> Mapping[str, Any] | None:
         if raw and not any(isinstance(block, Call) for block in other.blocks):
             return raw
     return None
-
-
-def _unused(id_: str, seen: dict[str, int]) -> str:
-    """The id, or if an earlier turn has it, the id with the next number that is free.
-
-    Some providers count from zero for each reply, and requests may be made at the same time.
-    """
-    fresh = id_
-    while fresh in seen:
-        seen[id_] += 1
-        fresh = f"{id_}_{seen[id_]}"
-    seen[fresh] = 1
-    return fresh

@@ -28,8 +28,8 @@ class Edits:
 
     def __init__(self, engine: Engine, secrets: Sequence[str]) -> None:
         self._engine = engine
-        self._secrets = secrets
-        # What the tools say: of those that fit what the tool gets.
+        self.secrets = secrets
+        # What each tool gets for a changed input, or its error.
         self._read: dict[bytes, ToolInputError | dict[str, Any]] = {}
         self._unread: dict[bytes, tuple[Tool[..., Any], dict[str, Any]]] = {}
 
@@ -56,14 +56,14 @@ class Edits:
         tool = self._engine.agent.tools.get(row.name)
         if row.kind != "tool_call" or tool is None or not tool.editable:
             return None
-        if holds_secret(stated, self._secrets):
+        if holds_secret(stated, self.secrets):
             raise ToolInputError("it holds a secret of the platform context")
-        # What was left as it was runs as it was recorded: a client may have rounded a number.
+        # Unchanged parameters run as recorded: the client may have rounded a number.
         edited = {
-            name: row.input[name] if _equal(name, stated, row.input) else value
+            name: row.runs[name] if _equal(name, stated, row.runs) else value
             for name, value in stated.items()
         }
-        key = canonical([row.id, edited])
+        key = canonical([row.id, row.revision, edited])
         if key not in self._read:
             if key in self._unread:
                 raise _Unread
@@ -71,7 +71,7 @@ class Edits:
             return edited
         if isinstance(known := self._read[key], ToolInputError):
             raise known
-        return known if _may_change(tool, row.input, known) else None
+        return known if _may_change(tool, row.runs, known) else None
 
     async def _have_read(self) -> None:
         unread, self._unread = self._unread, {}

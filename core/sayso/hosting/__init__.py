@@ -1,7 +1,7 @@
-"""What plugins may ask of the host that serves them: the whole of it, as protocols.
+"""The host as its plugins see it: all that they may use of it, as protocols.
 
-Each hook that takes `host` is given an object of this kind, and so are tool sources. `sayso.Host`
-is the name to annotate with. Whatever else the object has is the service's own and may change.
+Each hook that takes `host` gets an object of this kind, and so do tool sources. `sayso.Host` is the
+name to annotate with. Any other attribute of the object is the service's own and may change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from sayso.agent import Agent
 from sayso.config import Config
 from sayso.context import Caller
 from sayso.gate import Outcome
-from sayso.hosting.streams import Begun, EventStream, Sink
+from sayso.hosting.buffers import Buffers
+from sayso.hosting.streams import EventStream, Sink
 from sayso.ledger import Proposal
 from sayso.models import Model
 from sayso.policy import Policy, Verdict
@@ -23,39 +24,42 @@ from sayso.wire.events import IntermittentUpdate
 from sayso.wire.failures import Failure
 from sayso.wire.messages import AgentMessage, ChatRequest, Kind, PlatformContext
 from sayso.wire.session import Session
+from sayso.workers.running import Begun
 
 Update = Callable[[IntermittentUpdate], None]
 Ran = Callable[[Outcome], None]
 
 
 PAGE_SIZE = 2**20
-"""Bytes of the calls in a page of what waits for a decision."""
+"""Bytes of the calls in a page of pending ones."""
 
 
 class Page(NamedTuple):
-    """Some of the calls that wait, and what `after` is for those behind them; None at the end."""
+    """Some of the pending calls, and the `after` for the next page; None at the end."""
 
     calls: list[Proposal]
     after: str | None
 
 
 class Calls(Protocol):
-    """The door for single tool calls, of protocols that have no conversation."""
+    """Single tool calls, for protocols without conversations."""
 
     def check(
         self, name: str, input: Mapping[str, Any], platform: PlatformContext | None = None
     ) -> Verdict:
-        """What a call needs: "allow" runs at once, "require" waits for approval, "deny" never.
+        """The need of a call: "allow" runs at once, "require" waits for approval, "deny" never
+        runs.
 
-        Raises ToolInputError, with a message for the model, for an unknown tool or wrong input.
-        It calls the tool's validators, which are user code: not for an event loop.
+        Raises ToolInputError, with a message for the model, for an unknown tool or invalid input.
+        It calls the tool's validators, which are user code, so do not call it on an event loop.
         """
         ...
 
     async def verdict(
         self, name: str, input: Mapping[str, Any], platform: PlatformContext | None = None
     ) -> Verdict:
-        """What `check` says, asked from a loop; event handlers hear of a call that is refused."""
+        """The result of `check`, for use on a loop; event handlers get an event for a refused
+        call."""
         ...
 
     async def run(
@@ -83,10 +87,10 @@ class Calls(Protocol):
         intent: str | None = None,
         platform: PlatformContext | None = None,
     ) -> Proposal:
-        """Record a gated call as PENDING and give it; only then show it to anybody.
+        """Record a gated call as PENDING and return it; show it to people only after that.
 
-        It can be decided over every protocol by its id. Raises ToolInputError for wrong input, and
-        where a rule forbids the call.
+        It can be decided over every protocol by its id. Raises ToolInputError for invalid input,
+        and if a rule forbids the call.
         """
         ...
 
@@ -100,6 +104,7 @@ class Calls(Protocol):
         reason: str | None = None,
         input: Mapping[str, Any] | None = None,
         edited: Mapping[str, Any] | None = None,
+        seen: int | None = None,
         session: Session | None = None,
         platform: PlatformContext | None = None,
         update: Update | None = None,
@@ -107,50 +112,64 @@ class Calls(Protocol):
         run: bool = True,
         ran: Ran | None = None,
     ) -> Proposal:
-        """Decide the call `id`, run it when approved, and give its row with the outcome.
+        """Decide the call `id`, run it if approved, and return its row with the outcome.
 
-        At most once: a decided call gives its recorded outcome, one that runs elsewhere is waited
-        for at most `wait` seconds (StillRunning). `input`, when given, must be what was proposed;
-        `edited` is the input to run instead, where the tool is editable and takes it. With
-        `run` false an approval is only recorded, for the protocol that proposed the call to run.
-        `ran` gets the outcome with its raw value when it is this request that runs the call.
-        Raises InvalidRequest with `approval_not_issued`, `approval_changed`,
-        `approval_expired` or `approval_conflict`.
+        - At most once: a decided call returns its recorded outcome. One that runs elsewhere is
+          waited for at most `wait` seconds (StillRunning).
+        - `input`: if given, must equal the input that would run.
+        - `edited`: the input to run instead, if the tool is editable and accepts it.
+        - `seen`: the revision that the approver was shown. Once the input was edited, an approval
+          has to state `input` or `seen`.
+        - `run` false: an approval is only recorded, so that the proposing protocol runs the call.
+        - `ran`: gets the outcome with its raw value if this request runs the call.
+
+        Raises InvalidRequest with `approval_not_issued`, `approval_changed`, `approval_expired` or
+        `approval_conflict`.
         """
         ...
 
     async def withdraw(self, ids: Sequence[str], caller: Caller, reason: str) -> None:
-        """Reject the calls and commands that nobody waits for any more.
+        """Reject calls and commands that nobody waits for any more.
 
-        That includes approved ones that have not begun to run. What is running, has ended, or is
-        not visible to this caller stays as it is.
+        They include approved ones that have not started. A call that is running, has ended, or is
+        not visible to this caller stays unchanged.
         """
         ...
 
     async def look(self, id: str, caller: Caller) -> Proposal | None:
-        """The call `id` as it stands, or None if it is not visible to this caller."""
+        """The current row of the call `id`; None if it is not visible to this caller."""
+        ...
+
+    async def settled(self, ids: Sequence[str], caller: Caller, wait: float) -> list[Proposal]:
+        """The calls `ids` that are visible to this caller, once none of them is pending, or as they
+        stand after `wait` seconds: for those who hold a conversation until others have decided."""
+        ...
+
+    async def standing(self, ids: Sequence[str], caller: Caller) -> Mapping[str, Proposal]:
+        """Those of the calls `ids` that are visible to this caller, by their ids, as they stand."""
         ...
 
     async def pending(
         self, caller: Caller, limit: int = 100, *, size: int = PAGE_SIZE, after: str | None = None
     ) -> Page:
-        """The calls and commands that wait for a decision and are visible to this caller: a page of
-        at most `limit` with at most `size` bytes, or of one that is larger.
+        """The pending calls and commands that are visible to this caller: a page of at most `limit`
+        with at most `size` bytes, or of a single larger one.
 
-        The newest of each principal come first, then the second of each: nobody's calls hide
-        anybody else's. `after` is that of the page before. Expired ones are settled and left out.
+        The newest of each principal come first, then the second of each, so that nobody's calls
+        hide anybody else's. `after` is that of the previous page. Expired ones are settled and left
+        out.
         """
         ...
 
     async def proposed(self, caller: Caller) -> list[Proposal]:
-        """The calls that `propose` recorded for just this caller and that have no outcome: what
-        waits for a decision, then what is approved, then what runs, or did when its process died;
-        each the oldest first."""
+        """The calls that `propose` recorded for this very caller and that have no outcome: first
+        the pending ones, then the approved ones, then those that run, or ran when their process
+        died; each the oldest first."""
         ...
 
 
 class ActivePlugins(Protocol):
-    """The plugins that are active."""
+    """The active plugins."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -167,19 +186,19 @@ class ActivePlugins(Protocol):
 
 
 class Code(Protocol):
-    """Calls what users wrote, off the loop of the caller."""
+    """Calls user code, off the loop of the caller."""
 
     async def call(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """The result of `fn(*args)`, awaited if it is awaitable; what it raises passes."""
+        """The result of `fn(*args)`, awaited if it is awaitable; its exception is passed on."""
         ...
 
 
 class Host(Protocol):
-    """One service, as its plugins see it: read what is served, run turns and single calls.
+    """One service, as its plugins see it: read its settings, run turns and single calls.
 
-    `extras` holds the options that are objects, such as `channel_router`. `stopping` is true from
-    the beginning of the drain on. `guarded` says whether callers have to say who they are,
-    `shares_ledger` whether other processes may decide the same approvals.
+    `extras` has the options that are objects, such as `channel_router`. `stopping` is true from the
+    beginning of the drain on. `guarded` says whether callers must authenticate, `shares_ledger`
+    whether other processes may decide the same approvals.
     """
 
     stopping: bool
@@ -187,7 +206,7 @@ class Host(Protocol):
 
     @property
     def agent(self) -> Agent:
-        """The agent that is served."""
+        """The served agent."""
         ...
 
     @property
@@ -197,12 +216,12 @@ class Host(Protocol):
 
     @property
     def state_dir(self) -> Path:
-        """The folder for what the agent's services keep; it may not exist yet."""
+        """The folder for the state of the agent's services; it may not exist yet."""
         ...
 
     @property
     def model(self) -> Model:
-        """The model that answers; of a callable agent one that is only named."""
+        """The model that answers; for a callable agent only a name."""
         ...
 
     @property
@@ -222,17 +241,17 @@ class Host(Protocol):
 
     @property
     def code(self) -> Code:
-        """How to call what users wrote."""
+        """Calls user code."""
         ...
 
     @property
     def workers(self) -> WorkerLoops:
-        """Where async user code runs."""
+        """The loops where async user code runs."""
         ...
 
     @property
     def guarded(self) -> bool:
-        """Whether callers have to say who they are."""
+        """Whether callers must authenticate."""
         ...
 
     @property
@@ -240,15 +259,20 @@ class Host(Protocol):
         """Whether other processes may decide the approvals of this one."""
         ...
 
+    @property
+    def buffers(self) -> Buffers:
+        """What turns have sent, for clients that come back; in this process alone."""
+        ...
+
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
         """Start one turn; its events come from the EventStream, ending with one terminal event."""
         ...
 
     async def chat(self, request: ChatRequest, caller: Caller) -> AgentMessage:
-        """Run one turn and give its reply: the fold of its events.
+        """Run one turn and return its reply: the fold of its events.
 
-        Raises RequestError when the request is refused, TurnError or what user code raised when
-        the turn failed; `failure` says how to show either. Cancelling it cancels the turn.
+        Raises RequestError if the request is refused; if the turn failed, TurnError or user code's
+        exception. `failure` says how to show either. Cancelling it cancels the turn.
         """
         ...
 
@@ -257,19 +281,20 @@ class Host(Protocol):
         ...
 
     async def end_of(self, begun: Begun) -> None:
-        """Return when the turn has ended; raises as `chat` does."""
+        """Return when the turn has ended; raises like `chat`."""
         ...
 
     def failure_of(self, begun: Begun) -> BaseException | None:
-        """Why a turn that has ended gave no answer; None for one that did."""
+        """Why an ended turn gave no answer; None if it gave one."""
         ...
 
     def failure(self, error: BaseException) -> Failure:
-        """How to show `error` to a caller; what is not the caller's fault is logged."""
+        """The failure to show a caller for `error`, which is logged unless it is the caller's
+        fault."""
         ...
 
     def time_to_end(self) -> float:
-        """Seconds that what runs beside the turns may still take at the end of the service."""
+        """Seconds that work beside the turns may still take at the end of the service."""
         ...
 
     def time_to_record(self) -> float:

@@ -1,7 +1,8 @@
-"""The events of a turn under way, as a protocol takes them."""
+"""The events of a running turn, in the form that protocols consume."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -10,23 +11,24 @@ from typing import Protocol
 
 from sayso.config import Config
 from sayso.context import Caller
-from sayso.errors import NotStarted
+from sayso.errors import NotStarted, RequestError
+from sayso.hosting.buffers import Buffer, Buffers
 from sayso.wire.encoding import encode_lines, sendable
 from sayso.wire.events import Done, ErrorEvent, Event, IntermittentUpdate, TextDelta
 from sayso.wire.failures import Failure
 from sayso.wire.messages import ChatRequest
-from sayso.workers import Channel, Running
+from sayso.workers import Channel
+from sayso.workers.running import Begun
 
 logger = logging.getLogger("sayso.turn")
 
 SILENCE = 14.0
-"""Seconds without a word after which a stream says something empty: within 15, a second more being
-how often that is looked at. Proxies cut off what is silent for a minute."""
-GRACE = 2.0
-"""Seconds that a turn which ran over its time has to clean up."""
+"""Seconds without a word after which a stream sends an empty status line: within 15, since this is
+checked once a second. Proxies cut off a stream that is silent for a minute."""
 _WAITING_BYTES = 1 << 18
 _WAITING_STATUS = 1 << 22
-"""What may wait before only the last of further status lines does: who sends them never pauses."""
+"""Waiting amount above which only the last of further status lines is kept: their sender never
+pauses."""
 _OVERHEAD = 64
 _TERMINAL = (Done, ErrorEvent)
 
@@ -35,11 +37,11 @@ class Sink(Protocol):
     """Takes a turn's events, in order."""
 
     def put_nowait(self, item: Event, /) -> bool:
-        """Hand the event over from any thread; True asks to await `space` before the next."""
+        """Queue the event, from any thread; True asks to await `space` before the next."""
         ...
 
     def say(self, piece: str, /) -> bool:
-        """Hand a piece of the reply's text over, as `put_nowait` does its TextDelta."""
+        """Queue a piece of the reply's text, like its TextDelta with `put_nowait`."""
         ...
 
     async def space(self) -> None:
@@ -47,39 +49,19 @@ class Sink(Protocol):
         ...
 
 
-class Begun:
-    """A turn that has begun; `overdue` says that it was cancelled for taking too long."""
-
-    __slots__ = ("overdue", "running", "until")
-
-    def __init__(self, running: Running[None], until: float) -> None:
-        self.running = running
-        self.until = until
-        self.overdue = False
-
-    def check(self, now: float) -> None:
-        """Cancel the turn when its time is over, wherever its code blocks; a turn that catches that
-        and goes on is abandoned."""
-        if now > self.until and not self.overdue:
-            self.overdue = True
-            self.running.cancel()
-        elif self.overdue and now > self.until + GRACE:
-            self.running.abandon()
-
-
 class EventChannel(Channel[Event | str]):
-    """The events of a turn on their way; a `str` stands for the TextDelta of it.
+    """The queued events of a turn; a `str` stands for the TextDelta with it.
 
-    Most of what a turn sends is pieces of text, which nobody needs as objects of their own.
+    Most events of a turn are pieces of text, which nobody needs as objects of their own.
     """
 
     def __init__(self) -> None:
         super().__init__(_WAITING_BYTES, size=_size)
         self._last_status: IntermittentUpdate | None = None
-        # Status lines come from the threads of tools. The one that is kept must neither be passed
-        # by later ones nor be left behind by a reader who takes all that waits in this moment.
+        # Status lines come from the threads of tools. The kept one must neither be overtaken by
+        # later ones nor be left behind by a reader who takes all waiting items at this moment.
         self._order = threading.Lock()
-        # Whether putting a piece takes more than appending it, now or at some time before.
+        # Whether putting a piece takes more than appending it, now or at some earlier time.
         self._slow = False
 
     @property
@@ -98,8 +80,8 @@ class EventChannel(Channel[Event | str]):
     def put_nowait(self, item: Event | str) -> bool:
         """Put an item, as in every channel.
 
-        A status line that comes after the end is dropped without an error, and of those that a slow
-        reader leaves waiting without limit only the last is kept.
+        A status line after the end is dropped without an error. Of those that a slow reader leaves
+        waiting beyond the limit, only the last is kept.
         """
         if type(item) is not IntermittentUpdate:
             if self._last_status is not None:
@@ -118,7 +100,7 @@ class EventChannel(Channel[Event | str]):
         return self.full
 
     def say(self, piece: str, /) -> bool:
-        """`put_nowait` for a piece of text, by the shortest way."""
+        """`put_nowait` for a piece of text, by the shortest path."""
         if self._slow or type(piece) is not str:
             return self.put_nowait(piece if type(piece) is str else TextDelta(piece))
         self._put += len(piece) + _OVERHEAD
@@ -143,61 +125,74 @@ class EventChannel(Channel[Event | str]):
         if items and not self._left:
             with self._order:
                 if self._items:
-                    # More has come meanwhile, and the kept line stands behind it.
+                    # More items have arrived meanwhile, and the kept line comes after them.
                     self._put_last_status()
                 elif self._last_status is not None:
                     items.append(self._last_status)
                     self._last_status = None
         if items and type(items[-1]) is IntermittentUpdate:
-            # A tool that outlives its turn may send one in the same moment.
+            # A tool that outlives its turn may send one at the same moment.
             ends = (n for n, item in enumerate(items, 1) if type(item) in _TERMINAL)
             del items[next(ends, len(items)) :]
         return items
 
 
 class Turns(Protocol):
-    """What a stream asks of the host: to begin its turn, and how that turn failed."""
+    """The operations that a stream needs of the host: to start its turn, and to explain a
+    failure."""
 
     config: Config
+
+    @property
+    def buffers(self) -> Buffers:
+        """Where streams are kept."""
+        ...
 
     def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
         """Start a turn whose events go into `sink`."""
         ...
 
     def failure_of(self, begun: Begun) -> BaseException | None:
-        """Why a turn that has ended gave no answer; None for one that did."""
+        """Why an ended turn gave no answer; None if it gave one."""
         ...
 
     def failure(self, error: BaseException) -> Failure:
-        """How to show `error` to a caller."""
+        """The failure to show a caller for `error`."""
         ...
 
 
 class EventStream:
     """The events of one turn, for the loop that made it.
 
-    `ready()` gives all that waits, for coalescing into one write, `lines()` the same as NDJSON;
-    iterating gives one by one.
-    `aclose()` says that the client is gone: the turn is cancelled, or finished unseen with
-    `server.on_disconnect = "continue"`; a claimed tool always finishes.
+    `ready()` returns all waiting events, to be sent in one write; `lines()` returns the same as
+    NDJSON; iterating returns one by one. `failure` says how the turn failed, once its `error` event
+    was read. `aclose()` says that the client has gone: the turn is cancelled, or finished unseen
+    with `server.on_disconnect = "continue"`, or where it is kept for the client to read on; a
+    claimed tool always finishes.
     """
 
     def __init__(
         self, host: Turns, request: ChatRequest, caller: Caller, running: set[EventStream]
     ) -> None:
-        """Begin the turn; the stream stands among `running` until the turn has ended."""
+        """Start the turn; the stream is in `running` until the turn has ended."""
         self._host = host
         self._running = running
         self._channel = EventChannel()
         self._ended = False
         self._told = False
+        self.failure: Failure | None = None
+        self._kept: Buffer | None = None
+        self._unseen: asyncio.Task[None] | None = None
         self._written_out = False
         self._said = (0, monotonic())
         try:
+            if caller.keep:
+                self._kept = host.buffers.open(caller.principal, caller.keep)
             self._begun = host.begin(request, caller, self._channel)
-        except NotStarted as error:
+        except (NotStarted, RequestError) as error:
             self._ended = True
-            self._channel.put_nowait(host.failure(error).event())
+            self.failure = host.failure(error)
+            self._channel.put_nowait(self.failure.event())
             self._channel.close()
             return
         running.add(self)
@@ -205,16 +200,17 @@ class EventStream:
         self._work.on_end(self._finish)
 
     def _finish(self) -> None:
-        """Say how the turn ended, if it did not say `done` itself."""
+        """Send how the turn ended, if it did not send `done` itself."""
         self._ended = True
         self._running.discard(self)
         error = self._host.failure_of(self._begun)
         if error is not None:
-            self._channel.put_nowait(self._host.failure(error).event())
+            self.failure = self._host.failure(error)
+            self._channel.put_nowait(self.failure.event())
         self._channel.close()
 
     async def ready(self) -> list[Event]:
-        """All events that wait, at least one; an empty list after the terminal event."""
+        """All waiting events, at least one; an empty list after the terminal event."""
         if self._told:
             return []
         events = await self._channel.ready()
@@ -222,16 +218,16 @@ class EventStream:
         return [sendable(TextDelta(e) if isinstance(e, str) else e) for e in events]
 
     async def lines(self) -> tuple[bytes, bool]:
-        """What `ready()` would give as NDJSON, and whether more comes."""
+        """The result of `ready()` as NDJSON, and whether more follows."""
         self._written_out = True
         if self._told:
             return b"", False
         events = await self._channel.ready()
         self._look_for_end(events)
-        return self._written(events), not self._told
+        return self._to_send(events), not self._told
 
     def lines_now(self) -> tuple[bytes, bool]:
-        """What `lines()` would give, without waiting; nothing while nothing waits."""
+        """The result of `lines()`, without waiting; empty if nothing waits."""
         self._written_out = True
         if self._told:
             return b"", False
@@ -239,17 +235,26 @@ class EventStream:
         if events is None:
             return b"", True
         self._look_for_end(events)
-        return self._written(events), not self._told
+        return self._to_send(events), not self._told
+
+    def _to_send(self, events: list[Event | str]) -> bytes:
+        lines = self._written(events)
+        if self._kept is not None:
+            self._kept.put(*lines.splitlines(keepends=True))
+            if self._told:
+                self._kept.end()
+        return lines
 
     def _written(self, events: list[Event | str]) -> bytes:
-        """The lines of `events`; where a model of the user's cannot be written, an error ends them.
+        """The lines of `events`. If a user's model in one cannot be serialised, they end with an
+        error.
 
-        A status line that holds one is left out.
+        A status line with such a model is left out.
         """
         try:
             return encode_lines(events)
         except Exception:
-            pass  # Which of them it is shows when each is written by itself.
+            pass  # Serialise each by itself to find out which it is
         lines = []
         for event in events:
             try:
@@ -258,7 +263,7 @@ class EventStream:
                 if type(event) is IntermittentUpdate:
                     logger.warning("a status line cannot be written", exc_info=error)
                     continue
-                self.drop()
+                self._cancel()
                 self._told = True
                 lines.append(encode_lines([self._host.failure(error).event()]))
                 break
@@ -275,11 +280,11 @@ class EventStream:
             self._said = self._channel.said, now
 
     def when_ready(self, call: Callable[[], object]) -> None:
-        """Have `call` run once, on this loop, when `lines_now()` has something."""
+        """Have `call` run once, on this loop, when `lines_now()` returns something."""
         self._channel.when_ready(call)
 
     def _look_for_end(self, events: list[Event | str]) -> None:
-        # The terminal event is the end already: the work's own comes a little later.
+        # The terminal event is already the end; the work's own end comes a little later.
         self._told = not events or type(events[-1]) in _TERMINAL
 
     async def __aiter__(self) -> AsyncIterator[Event]:
@@ -296,9 +301,21 @@ class EventStream:
         self.drop()
 
     def drop(self) -> None:
-        """As `aclose`, for callbacks."""
-        if self._told:
+        """Do what `aclose` does, for callbacks."""
+        if self._told or self._unseen is not None:
             return
+        if self._kept is None:
+            self._cancel()
+        else:
+            self._unseen = asyncio.ensure_future(self._go_on())
+
+    async def _go_on(self) -> None:
+        """Take what is left of a turn that is kept for its client."""
+        more = True
+        while more:
+            _, more = await self.lines()
+
+    def _cancel(self) -> None:
         self._channel.cancel()
         if not self._ended and self._host.config.server.on_disconnect == "cancel":
             self._work.cancel()

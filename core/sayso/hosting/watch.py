@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from time import monotonic
 
-from sayso.hosting.streams import Begun, EventStream
+from sayso.hosting.streams import EventStream
+from sayso.workers.running import Begun
 
 _LOOK = 0.1
 _BEAT = 1.0

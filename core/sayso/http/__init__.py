@@ -1,1 +1,1 @@
-"""How requests come in and replies leave: the listener, the application, HTTP and WebSocket."""
+"""Requests and replies over HTTP and WebSocket: the application and its endpoints."""

@@ -1,4 +1,4 @@
-"""Who may call: authentication, and the hosts and origins that web pages may use."""
+"""Access control: authentication, and the hosts and origins that web pages may use."""
 
 import asyncio
 import hmac
@@ -19,10 +19,16 @@ from sayso.wire.masking import Secrets
 from sayso.wire.traces import hide
 
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
-PUBLIC = {"/health", "/ready", "/.well-known/agent.json", "/.well-known/agent-card.json"}
-"""Paths that are answered without authentication: they hold nothing that is anyone's."""
+PUBLIC = {
+    "/health",
+    "/ready",
+    "/.well-known/agent.json",
+    "/.well-known/agent-card.json",
+    "/.well-known/jwks.json",
+}
+"""Paths that are answered without authentication: their content belongs to nobody."""
 PATIENCE = 30.0
-"""Seconds that a plugin has to say who calls."""
+"""Seconds that a plugin may take to identify the caller."""
 
 
 class Fixed:
@@ -37,7 +43,7 @@ class Fixed:
         self.body = {"type": "http.response.body", "body": body}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Copies: middleware adds its headers in place, or packs the body.
+        # Copies: middleware adds its headers in place, or compresses the body.
         await send({**self.start, "headers": [*self.headers]})
         await send({**self.body})
 
@@ -47,7 +53,8 @@ def _refusal(status: int, detail: str, code: str) -> Fixed:
 
 
 async def _deny(answer: Fixed, scope: Scope, receive: Receive, send: Send) -> None:
-    """Refuse a request, or a WebSocket handshake with the same status where the server can."""
+    """Refuse a request, or a WebSocket handshake with the same status if the server supports
+    that."""
     if scope["type"] == "http":
         await answer(scope, receive, send)
         return
@@ -70,7 +77,7 @@ class Authentication:
         self.host = host
         self.files = host.plugins.public_paths
         self._leads = leads or (lambda _: False)
-        """Whether the answer at `/` is no more than the way to a page that everybody may read."""
+        """Whether the answer at `/` only leads to a page that everybody may read."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = _path(scope)
@@ -81,7 +88,7 @@ class Authentication:
                 scope[PRINCIPAL] = await authenticate(self.host, scope)
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError):
-                    # The server has waited long enough to learn who calls.
+                    # The server has waited long enough for the authentication.
                     error = Busy("the service is stopping")
                 failure = self.host.failure(error)
                 status, body = standard_error(error, failure)
@@ -93,7 +100,7 @@ class Authentication:
 
 
 def _path(scope: Scope) -> str:
-    """The path as the router sees it: without that of an app that mounts this one."""
+    """The path as the router sees it: without the prefix of an app that mounts this one."""
     path, root = str(scope.get("path", "")), str(scope.get("root_path", ""))
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
@@ -101,17 +108,17 @@ def _path(scope: Scope) -> str:
 async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
     """The principal of a request, from the plugins' hooks, then `[auth]`.
 
-    None where nothing requires credentials. Raises Unauthenticated when they are required and
-    nothing recognises the caller, and AgentError when a hook fails.
+    None if credentials are not required. Raises Unauthenticated if they are required and nothing
+    recognises the caller, and AgentError if a hook fails.
     """
-    # Plugins hold it as what they may ask of it; only the core makes one.
+    # Plugins see the host as its documented protocol; only the core makes one.
     assert isinstance(host, ServiceHost)
     hooks = host.plugins.implementations("authenticate")
     if not hooks and host.config.auth.scheme == "none":
         return None
     pairs = [(name.decode("latin-1").lower(), value) for name, value in scope["headers"]]
     if [name for name, _ in pairs].count("authorization") > 1:
-        # Whoever stands between here and the caller may have looked at another than we would.
+        # A proxy before this service may have looked at the other header.
         raise Unauthenticated("there is more than one 'Authorization' header")
     headers = {name: value.decode("latin-1") for name, value in pairs}
     for impl in hooks:
@@ -123,14 +130,14 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
             raise
         except Exception as error:
             failed = AgentError(f"plugin {impl.plugin!r} could not say who calls")
-            # A name that is looked up by its token fails with that token in its text.
+            # A lookup by token would fail with the token in its error text.
             given = headers.get("authorization", "")
             hide(failed, Secrets.of([given, given.partition(" ")[2]]))
             raise failed from error
         if isinstance(principal, str) and principal.strip():
             return principal
         if principal is not None:
-            # A False or an empty name was hardly meant to let the caller in.
+            # False or an empty name were hardly meant to admit the caller.
             raise AgentError(f"plugin {impl.plugin!r} named the caller by what is no name")
     if host.config.auth.scheme == "bearer":
         return bearer(host.tokens, headers.get("authorization", ""))
@@ -145,7 +152,7 @@ def bearer(tokens: Mapping[str, bytes], header: str) -> str:
     given = token.strip().encode("utf-8", "surrogateescape")
     found = ""
     for name, known in tokens.items():
-        # Every token is compared, so the time tells nothing about which one came close.
+        # Compare every token, so that the time does not show which one is close.
         if hmac.compare_digest(known, given):
             found = name
     if not found:
@@ -161,12 +168,12 @@ class WebPages:
         server = host.config.server
         self.loopback = is_loopback(server.host)
         self.open = not self.loopback and not host.guarded
-        """Whether everybody who reaches the service may ask it, under any name."""
+        """Whether everybody who reaches the service may use it, under any name."""
         self.pages = host.plugins.public_paths
         self.hosts = {form for name in server.hosts for form in (name, name.strip("[]"))}
         self.origins = set(server.cors_origins)
         self.serves = lru_cache(256)(self._serves)
-        """Whether a request with this `Host` header is let in."""
+        """Whether a request with this `Host` header is admitted."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -199,7 +206,7 @@ class WebPages:
     def _is_page(self, path: str) -> bool:
         """Whether it is a plugin's page, or a path below one.
 
-        A browser says nothing of itself where it opens a page, or reads from its own host.
+        A browser sends no origin when it opens a page, or reads from its own host.
         """
         return any(path == page or path.startswith(f"{page}/") for page in self.pages)
 
@@ -225,12 +232,12 @@ def is_host(value: bytes) -> bool:
 def with_one_host(
     headers: list[tuple[bytes, bytes]], target: bytes, *, required: bool
 ) -> list[tuple[bytes, bytes]]:
-    """The headers with the host that is asked for (RFC 9112, section 3.2); raises ValueError."""
+    """The headers with the host of the request (RFC 9112, section 3.2); raises ValueError."""
     hosts = [value for name, value in headers if name == b"host"]
     if len(hosts) > 1 or (required and not hosts):
         raise ValueError("there is not one host")
     if b"://" in target and not target.startswith(b"/"):
-        # That of the target counts.
+        # The target's host takes precedence.
         hosts = [target.split(b"/", 3)[2]]
         headers = [header for header in headers if header[0] != b"host"]
         headers.append((b"host", hosts[0]))
@@ -242,13 +249,13 @@ def with_one_host(
 def _without_port(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
-    # With a dot at the end it is the same name, written in full.
+    # With a dot at the end it is the same name, fully qualified.
     return host.partition(":")[0].removesuffix(".")
 
 
 @lru_cache(256)
 def is_address(name: str) -> bool:
-    """Whether `name` is an IP address, which no name service can point elsewhere."""
+    """Whether `name` is an IP address, which cannot be redirected by a name service."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

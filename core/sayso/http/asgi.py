@@ -1,4 +1,4 @@
-"""The ASGI application: known paths take a short way, all others the framework's."""
+"""The ASGI application: known paths take a short path, all others the framework's."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from sayso.errors import Unauthenticated
 from sayso.host import ServiceHost
 from sayso.http.access import Authentication, WebPages, bearer
 from sayso.http.endpoints import LONG, ChatEndpoint, Headers, is_json
+from sayso.http.request_ids import HEADER, RequestIds
 from sayso.plugins.routes import each_route
 
 if TYPE_CHECKING:
     Framework = Starlette
 else:
-    # A tracer puts classes of its own in the place of Starlette and of FastAPI; an app on both
-    # would have each request traced twice.
+    # A tracer replaces Starlette and FastAPI by classes of its own; an app derived from both would
+    # have each request traced twice.
     Framework = object
 
 
@@ -51,15 +52,13 @@ class App(Framework):
         endpoint = direct.endpoint(scope) if direct is not None else None
         if endpoint is not None:
             scope["app"] = self
-            await endpoint(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
+        await RequestIds(endpoint or super().__call__)(scope, receive, send)
 
     def chat(
         self, method: bytes, target: bytes, headers: Headers
     ) -> tuple[ChatEndpoint, str | None] | None:
-        """What answers this chat request without ASGI (`Exchange`), and who asks; None where
-        nothing may."""
+        """The endpoint that can answer this chat request without ASGI (`Exchange`), and the caller;
+        None if there is none."""
         return self._direct.chat(method, target, headers) if self._direct is not None else None
 
     def include(self, router: Router) -> None:
@@ -76,20 +75,20 @@ class App(Framework):
             yield {key: value for state in states if state for key, value in state.items()} or None
 
     def _made_direct(self) -> Direct:
-        # From here on Starlette refuses further middleware, as it does after its first request.
+        # From here on Starlette refuses further middleware, as after its first request.
         self.middleware_stack = self.middleware_stack or self.build_middleware_stack()
         own: tuple[Any, ...] = (Authentication, WebPages)
         installed: list[Any] = list(self.user_middleware)
         if self.traced() or any(m.cls not in own for m in installed):
             return Direct({}, [])
         checks = [partial(m.cls, *m.args, **m.kwargs) for m in installed]
-        # A plugin's authentication may have to be waited for.
+        # A plugin's authentication may be asynchronous.
         alone = not self.host.plugins.implementations("authenticate")
         pages = WebPages(self, self.host) if alone else None
         return Direct(plain_routes(self.router.routes), checks, pages, self.host.tokens)
 
     def traced(self) -> bool:
-        """Whether the framework traces requests, which then have to pass through it."""
+        """Whether the framework traces requests, which must then pass through it."""
         return False
 
 
@@ -126,7 +125,7 @@ class Direct:
             self.endpoints[key] = endpoint
 
     def endpoint(self, scope: Scope) -> ASGIApp | None:
-        """The endpoint for the request, behind its checks; None if the router has to find it."""
+        """The endpoint for the request, behind its checks; None if the router must find it."""
         if scope["type"] == "lifespan" or scope.get("root_path"):
             return None
         return self.endpoints.get((scope.get("method", "WEBSOCKET"), scope["path"]))
@@ -152,10 +151,10 @@ class Direct:
             elif name == b"authorization":
                 token = value
                 tokens += 1
-            elif name == b"content-encoding":
+            elif name in (b"content-encoding", HEADER):
                 return None
             elif self._pages.open and name in (b"origin", b"sec-fetch-site"):
-                # Whether it may decide depends on its host.
+                # Its permission to decide depends on its host.
                 return None
         config = endpoint.host.config
         short = length.isdigit() and int(length) <= min(config.limits.body, LONG)
@@ -172,7 +171,8 @@ class Direct:
 
 
 def plain_routes(routes: Sequence[BaseRoute]) -> dict[tuple[str, str], Route]:
-    """The raw ASGI endpoints by method and path, as far as no route before them may match."""
+    """The raw ASGI endpoints by method and path, up to the first route that may match something
+    else."""
     found: dict[tuple[str, str], Any] = {}
     before: list[Any] = []
     for path, _, route in each_route(routes):
@@ -185,7 +185,7 @@ def plain_routes(routes: Sequence[BaseRoute]) -> dict[tuple[str, str], Route]:
 
 
 def _is_raw(route: Any) -> TypeGuard[Route]:
-    # Without methods a Route takes whatever comes over HTTP: that is for the router to find.
+    # A Route without methods matches every method; leave that to the router.
     fixed = type(route) is WebSocketRoute or (type(route) is Route and bool(route.methods))
     plain = fixed and not route.param_convertors
     return plain and not inspect.isroutine(route.endpoint) and not isinstance(route.endpoint, type)
@@ -203,7 +203,7 @@ def _in_this_process(host: ServiceHost) -> Sequence[str] | None:
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    # FastAPI's own way, which is Sayso's also without it.
+    # FastAPI's way to answer, which Sayso uses without it, too.
     assert isinstance(error, HTTPException)
     if error.status_code in (204, 205, 304):
         return Response(status_code=error.status_code, headers=error.headers)

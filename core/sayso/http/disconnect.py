@@ -12,15 +12,15 @@ from starlette.types import Receive
 from sayso.workers import per_loop
 
 A_MOMENT = 0.05
-"""Seconds before a disconnect counts: what the client has just decided is carried out by then."""
+"""Seconds before a disconnect counts, so that a decision sent just before is carried out."""
 
 
 class DisconnectWatch:
     """Calls `then` when the client disconnects, until `stop`.
 
-    It begins to watch a moment into the turn: most turns have ended by then, and to start and
-    cancel a task for each would cost a tenth of a small one. First it awaits `slow`, for what only
-    a longer turn needs.
+    It starts to watch a moment into the turn: most turns have ended by then, and starting and
+    cancelling a task for each would cost a tenth of a small one. First it awaits `slow`, which
+    prepares things that only longer turns need.
     """
 
     def __init__(
@@ -37,13 +37,13 @@ class DisconnectWatch:
             delayed_calls().add(self.start)
 
     def stop(self) -> None:
-        """Call nobody any more: the turn has ended."""
+        """Stop watching: the turn has ended."""
         self._then = None
         if self._task is not None:
             self._task.cancel()
 
     def start(self) -> None:
-        """Begin to watch, unless the turn has ended."""
+        """Start watching, unless the turn has ended."""
         if self._then is not None:
             self._task = asyncio.get_running_loop().create_task(self._disconnected())
 
@@ -57,7 +57,8 @@ class DisconnectWatch:
 
 
 class _DelayedCalls:
-    """Calls that a loop makes a moment later, by one timer: one each would cost as a task does."""
+    """Calls that a loop makes a moment later, with one timer: a timer for each would cost as much
+    as a task."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[float, Callable[[], None]]] = deque()
@@ -70,7 +71,8 @@ class _DelayedCalls:
             self._arm()
 
     def _arm(self) -> None:
-        # Not for the next one alone, which was added a few microseconds later.
+        # Arm a new timer rather than one for the next call: that was added a few microseconds
+        # later.
         self._armed = True
         asyncio.get_running_loop().call_later(A_MOMENT / 2, self._make)
 

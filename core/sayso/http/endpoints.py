@@ -1,6 +1,6 @@
-"""Chat over HTTP: raw ASGI endpoints that protocol plugins put on their routes.
+"""Chat over HTTP: raw ASGI endpoints that protocol plugins use on their routes.
 
-A plain ASGI object costs half of what a path operation does; middleware applies all the same.
+A plain ASGI object costs half of a path operation; middleware applies all the same.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ from sayso.wire.requests import parse_request
 from sayso.workers import per_loop
 
 PRINCIPAL = "sayso.principal"
-"""Where the authentication of the app puts the caller's name in an ASGI scope."""
+"""The key in an ASGI scope under which the app's authentication stores the caller's name."""
 
 FOREIGN = "sayso.foreign_page"
-"""What stands in an ASGI scope where a web page asks under a name that is not known to be ours."""
+"""The key in an ASGI scope that marks a request of a web page under a name not known to be ours."""
 
 LONG = 64 * 2**10
-"""Bytes above which a body or a frame waits for its turn to be read."""
+"""Bytes above which a body or a frame queues for its turn to be read."""
 _ROUNDS = 3
-"""Rounds of the event loop between two long bodies: a short request is read, run and answered."""
+"""Rounds of the event loop between two long bodies: enough to read, run and answer a short
+request."""
 
 _PLAIN = {b"", b"identity", b"chunked"}
 JSON = (b"content-type", b"application/json")
 Headers = Sequence[tuple[bytes, bytes]]
 ErrorShape = Callable[[BaseException, Failure], tuple[int, dict[str, Any]]]
-"""How a protocol words a refusal or a failure: the HTTP status and a JSON body."""
+"""A protocol's form of a refusal or a failure: the HTTP status and a JSON body."""
 
 
 def caller_of(scope: Scope, protocol: str) -> Caller:
-    """Who calls: the authenticated principal and the peer's address."""
+    """The caller: the authenticated principal and the peer's address."""
     client = scope.get("client")
     address = client[0] if client else None
     return Caller(protocol, scope.get(PRINCIPAL), address, foreign_page=FOREIGN in scope)
@@ -59,11 +60,11 @@ _reading = per_loop(asyncio.Lock)
 
 
 async def turn_to_read(body: str | bytes | bytearray) -> None:
-    """Return when it is the turn of this body or frame to be read: at once, unless it is long.
+    """Return when this body or frame may be read: at once, unless it is long.
 
-    To read a long one takes up to a second in which nobody is answered. Ten that have come
-    together would take ten seconds in one go, and their callers hold up everybody's `/health`;
-    whoever waits is served between two of them. What is long to write there waits in the same line.
+    Reading a long one takes up to a second in which nobody is answered. Ten that arrive together
+    would take ten seconds at a stretch, and delay everybody's `/health`; with this queue, others
+    are served between two of them. Long replies that have to be written use the same queue.
     """
     if len(body) > LONG:
         async with _reading():
@@ -100,7 +101,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     if not message.get("more_body") and len(body) <= limit:
         await turn_to_read(body)
         return body
-    # A list of pieces of two bytes would take twenty times the memory that the limit allows.
+    # A list of two-byte chunks would take twenty times the memory that the limit allows.
     whole = bytearray(body)
     while message.get("more_body") and len(whole) <= limit:
         message = await receive()
@@ -108,16 +109,16 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     if len(whole) > limit:
         raise TooLarge("request body", limit)
     if message.get("type") == "http.disconnect":
-        # What came may be a whole request all the same, with a decision in it.
+        # The received part may look like a whole request, with a decision in it.
         raise InvalidRequest.at(["body"], "json_invalid", "the body broke off before its end")
     await turn_to_read(whole)
     return bytes(whole)
 
 
 def standard_error(error: BaseException, failure: Failure) -> tuple[int, dict[str, Any]]:
-    """V2's error bodies (design, section 7): the list form for 422, else `detail` and `code`.
+    """V2's error bodies (design, section 7): the list form for 422, otherwise `detail` and `code`.
 
-    Where calls were carried out before the failure, their outcomes stand in `data`.
+    If calls were carried out before the failure, their outcomes are in `data`.
     """
     if isinstance(error, InvalidRequest):
         return 422, {"detail": error.items}
@@ -135,8 +136,8 @@ class ChatEndpoint:
     """An ASGI application for one chat path: reads a ChatRequest, answers whole or as a stream.
 
     `forward_fields` is V2's form: it forwards and echoes the request fields (interface.md, rule 1),
-    and says in `meta_data.stop_reason` why a turn stopped early;
-    `deprecated` is what the OpenAPI document says of the path.
+    gives the reason of an early stop in `meta_data.stop_reason`, and the revision of each proposal.
+    `deprecated` marks the path in the OpenAPI document.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class ChatEndpoint:
         address: str | None,
         foreign_page: bool = False,
     ) -> tuple[ChatRequest, Caller]:
-        """The request and who calls, from where; raises RequestError."""
+        """The request and its caller with the address; raises RequestError."""
         limits = self.host.config.limits
         request = parse_request(
             body,
@@ -192,16 +193,22 @@ class ChatEndpoint:
         )
         fields = request.request_fields if self.forward_fields else None
         caller = Caller(
-            self.protocol, principal, address, request_fields=fields, foreign_page=foreign_page
+            self.protocol,
+            principal,
+            address,
+            request_fields=fields,
+            foreign_page=foreign_page,
+            plain=not self.forward_fields,
+            keep=self.host.buffers.wish(fields) if fields else "",
         )
         return request, caller
 
     def reply(self, gathered: Gathered) -> bytes:
-        """The body of the reply that a turn's events amount to."""
+        """The body of the reply made of a turn's events."""
         return reply_json(gathered.events, stop_reason=self.forward_fields)
 
     def refusal(self, error: BaseException) -> tuple[int, bytes, Headers]:
-        """Status, body and further headers of the reply to a request that failed."""
+        """Status, body and further headers of the reply to a failed request."""
         failure = self.host.failure(error)
         status, body = self.shown(error, failure)
         return status, to_json(body), failure.headers

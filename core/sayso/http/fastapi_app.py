@@ -12,7 +12,7 @@ from sayso.plugins.routes import each_route
 
 
 class FastAPIApp(App, FastAPI):
-    """An App that is a FastAPI: `/docs` and `/openapi.json` where `server.docs` has them."""
+    """An App that is a FastAPI: with `/docs` and `/openapi.json` if `server.docs` is set."""
 
     def __init__(self, host: ServiceHost) -> None:
         docs = host.config.server.docs
@@ -26,14 +26,14 @@ class FastAPIApp(App, FastAPI):
         )
 
     def include(self, router: Router) -> None:
-        """Add `router` with its lifespan, as FastAPI does where it is one of FastAPI's."""
+        """Add `router` with its lifespan, as FastAPI does if it is one of FastAPI's."""
         if isinstance(router, APIRouter):
             self.include_router(router)
         else:
             super().include(router)
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document, the plain routes among its paths."""
+        """The OpenAPI document, including the plain routes."""
         if not self.openapi_schema:
             from sayso.http.openapi import with_raw_routes
 
@@ -42,6 +42,6 @@ class FastAPIApp(App, FastAPI):
         return self.openapi_schema
 
     def traced(self) -> bool:
-        # Since 0.165 FastAPI traces requests by itself, where OpenTelemetry is set up.
+        # Since 0.165 FastAPI traces requests itself if OpenTelemetry is set up.
         telemetry = getattr(self, "_native_telemetry", None)
         return telemetry is not None and telemetry.enabled()

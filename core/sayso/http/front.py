@@ -1,4 +1,5 @@
-"""What answers at `/` where nothing else does: the way to a page, or the names of the endpoints."""
+"""The answer at `/` if no other route has it: a redirect to a page, or the names of the
+endpoints."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from sayso.plugins.routes import claims, each_route
 
 
 class Front(Route):
-    """The route `/` of `router`, which gives way to every other one, whenever that is added.
+    """The route `/` of `router`, which gives way to every other route, whenever that is added.
 
-    It leads to `page`, or else names the endpoints that there are now.
+    It leads to `page`, or lists the current endpoints.
     """
 
     def __init__(self, router: Router, page: str | None) -> None:
@@ -25,14 +26,14 @@ class Front(Route):
         self._router, self._page = router, page
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """As of every route (Starlette), unless another one answers."""
+        """Starlette's match of a route, unless another route answers."""
         match, found = super().matches(scope)
         if match is Match.NONE or self._is_taken(scope):
             return Match.NONE, {}
         return match, found
 
     def leads(self, scope: Scope) -> bool:
-        """Whether the answer to this request is the way to a page."""
+        """Whether the answer to this request leads to a page."""
         return self._page is not None and self.matches(scope)[0] is Match.FULL
 
     def _is_taken(self, scope: Scope) -> bool:
@@ -41,8 +42,8 @@ class Front(Route):
 
 
 def has_front(routers: Iterable[Router]) -> bool:
-    """Whether there is more to find than deprecated paths: a service of V1 alone has these and no
-    other (interface.md, "What the service does")."""
+    """Whether there are paths that are not deprecated: a service of V1 alone has only deprecated
+    ones (interface.md, "What the service does")."""
     routes = [route for router in routers for _, _, route in each_route(router.routes)]
     endpoints = [getattr(route, "endpoint", None) for route in routes]
     return not all(getattr(endpoint, "deprecated", False) for endpoint in endpoints)
@@ -53,5 +54,5 @@ def _endpoints(router: Router) -> Sequence[str]:
 
 
 def _to(page: str) -> ASGIApp:
-    # The address is relative: the page may be below a path that a proxy takes off.
+    # A relative address: the page may be below a prefix that a proxy removes.
     return Response(status_code=307, headers={"location": page.lstrip("/")})

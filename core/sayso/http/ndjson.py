@@ -25,7 +25,7 @@ NDJSON = (
 async def stream_reply(
     host: Host, request: ChatRequest, caller: Caller, receive: Receive, send: Send
 ) -> None:
-    """Send a turn as NDJSON, one event a line; what waits leaves in one chunk."""
+    """Send a turn as NDJSON, one event a line; waiting events are sent in one chunk."""
     head = _Head(send)
     stream = host.stream(request, caller)
     watch = DisconnectWatch(receive, stream.drop, head.sent)
@@ -42,9 +42,9 @@ async def stream_reply(
 
 
 class _Head:
-    """The head of the response: with the first events, or before them where they take their time.
+    """The head of the response: sent with the first events, or before them if they take long.
 
-    Alone it would be a packet more for every turn.
+    Sent alone it would be one more packet for every turn.
     """
 
     def __init__(self, send: Send) -> None:
@@ -53,10 +53,10 @@ class _Head:
         self.waits = True
 
     async def sent(self) -> None:
-        """Return when it has been sent."""
+        """Return when the head was sent."""
         async with self._sending:
             if self.waits:
-                # A list of its own: middleware adds its headers in place.
+                # A new list: middleware adds its headers in place.
                 start = {"type": "http.response.start", "status": 200, "headers": [*NDJSON]}
                 await self._send(start)
                 self.waits = False

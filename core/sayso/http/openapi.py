@@ -1,4 +1,4 @@
-"""The OpenAPI document of the routes that are no path operations of FastAPI's."""
+"""The OpenAPI document of the routes that are not FastAPI's path operations."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _NOT_READY = {**_STATUS, "properties": {"status": {"type": "string"}, "detail": 
 def with_raw_routes(
     document: dict[str, Any], host: ServiceHost, routes: Iterable[tuple[str, BaseRoute]]
 ) -> dict[str, Any]:
-    """`document` with each plain route, the chat endpoints with their bodies, replies, and
-    refusals; static files, which are nobody's data, are left out."""
+    """`document` with each plain route: the chat endpoints with their bodies, replies, and
+    refusals. Static files are left out."""
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    # Routes of others may have models of the same names.
+    # Routes of others may have models with the same names.
     is_taken = any(schemas.get(name, own) != own for name, own in _schemas("").items())
     prefix = "Sayso" if is_taken else ""
     schemas |= _schemas(prefix)
@@ -81,7 +81,7 @@ def with_raw_routes(
 
 
 def _schemas(prefix: str) -> dict[str, Any]:
-    """What chat endpoints take and send, by the names that `_chat` refers to."""
+    """The models of the chat endpoints, by the names that `_chat` refers to."""
     events = get_args(Event)
     given = [
         (ChatRequest, "validation", TypeAdapter(ChatRequest)),
@@ -93,7 +93,7 @@ def _schemas(prefix: str) -> dict[str, Any]:
     schemas: dict[str, Any] = made["$defs"]
     for each in events:
         schema = schemas[each.__name__]
-        # Of all instances one, and so no field of the dataclass.
+        # It is the same for all instances, and therefore no field of the dataclass.
         schema["properties"] = {"type": {"const": each.type}, **schema["properties"]}
         schema["required"] = ["type", *schema.get("required", [])]
     schemas["Event"] = {"oneOf": [_reference(prefix + each.__name__) for each in events]}
@@ -120,9 +120,9 @@ def _chat(endpoint: ChatEndpoint, prefix: str) -> dict[str, Any]:
 
 
 def _refusals(endpoint: ChatEndpoint) -> dict[str, Any]:
-    """What is sent in place of a reply, by status, with the body of each cause as an example.
+    """The replies to refused and failed requests, by status, with an example for each cause.
 
-    A stream has begun with 200 when a turn fails: the failure is its last event.
+    A stream has begun with 200 when a turn fails; the failure is then its last event.
     """
     causes: list[RequestError | TurnError] = [
         MessagesMissing(),
@@ -137,7 +137,7 @@ def _refusals(endpoint: ChatEndpoint) -> dict[str, Any]:
         causes.append(ModelError("overloaded", "the model is overloaded"))
     told = [(each, *endpoint.shown(each, _failure(each))) for each in causes]
     if endpoint.host.guarded:
-        # Told before the request reaches its protocol.
+        # Answered before the request reaches its protocol.
         nobody = Unauthenticated()
         told.append((nobody, *standard_error(nobody, _failure(nobody))))
     responses: dict[str, Any] = {}

@@ -9,26 +9,26 @@ from starlette.types import Receive, Send
 
 
 class Carrier(Protocol):
-    """What an accepted WebSocket runs on: the listener's own protocol, or plain ASGI."""
+    """The carrier of an accepted WebSocket: the listener's own protocol, or plain ASGI."""
 
     async def send_lines(self, lines: bytes) -> None:
         """Send each line, without its end, as one text message."""
         ...
 
     def read_on(self) -> None:
-        """Read on, after `Socket.received` asked for a pause."""
+        """Continue reading, after `Socket.received` asked for a pause."""
         ...
 
     def hang_up(self) -> None:
-        """Close the connection at once: the endpoint has failed."""
+        """Close the connection at once, because the endpoint has failed."""
         ...
 
 
 class Socket:
     """One accepted WebSocket; an endpoint's own subclass gets its messages.
 
-    The app's listener calls the object itself, and `serve` returns at once: an idle connection has
-    neither task nor queue. Under another server, or behind middleware that wraps `receive` or
+    The app's listener calls the object itself, and `serve` returns at once, so an idle connection
+    has neither task nor queue. Under another server, or behind middleware that wraps `receive` or
     `send`, `serve` reads until the client has gone.
     """
 
@@ -38,19 +38,19 @@ class Socket:
 
     @property
     def busy(self) -> bool | None:
-        """Whether a message is not answered yet; None where that is not known.
+        """Whether a message is still unanswered; None if that is unknown.
 
-        When a worker is renewed, a connection for which it is known reads nothing more, and is
-        closed as soon as it is not busy.
+        When a worker is renewed, a connection that knows it reads nothing more, and is closed as
+        soon as it is not busy.
         """
         return None
 
     def received(self, frame: str | bytes) -> bool:
-        """Take one message, in order; False asks to read no more until `carrier.read_on()`."""
+        """Take one message, in order; False asks to stop reading until `carrier.read_on()`."""
         raise NotImplementedError
 
     def oversized(self) -> bytes:
-        """The last line for a client that sends a frame which is too large to be taken at all."""
+        """The last line for a client that sends a frame far too large to read."""
         return b""
 
     def left(self) -> None:
@@ -58,7 +58,7 @@ class Socket:
         raise NotImplementedError
 
     async def ended(self) -> None:
-        """Return when nothing that this connection started is running any more."""
+        """Return when nothing started by this connection is running any more."""
 
     async def serve(self, receive: Receive, send: Send) -> None:
         """Accept the connection and read its messages."""
@@ -78,7 +78,7 @@ class Socket:
 
 
 class _Plain:
-    """A WebSocket of any server, over the messages of ASGI."""
+    """A WebSocket of any server, through ASGI messages."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
@@ -113,7 +113,7 @@ class _Plain:
 
 
 def texts(lines: bytes) -> list[bytes]:
-    """The lines without their ends; no JSON text holds a line end."""
+    """The lines without their ends; no JSON text contains a line end."""
     found = lines.split(b"\n")
     del found[-1]
     return found

@@ -1,9 +1,9 @@
-"""What the ledger keeps, and what a store must do to keep it (design, section 6).
+"""The ledger's data, and the requirements for a store that keeps it (design, section 6).
 
 The rules (who may decide, what may run, once) are in `sayso.ledger.rules`, written once over a
-`Store`. A store gives atomic transactions over proposals, suspended turns and the log; `memory`,
-`sqlite` and `postgres` beside this file are built in, others come by entry point in the group
-`sayso.ledgers`: a factory `(url: str) -> Store` named after the URL's scheme.
+`Store`. A store provides atomic transactions over proposals, suspended turns and the log. `memory`
+and `sqlite` beside this file are built in. Others come by entry point in the group `sayso.ledgers`:
+a factory `(url: str) -> Store` named after the URL's scheme.
 """
 
 from __future__ import annotations
@@ -20,20 +20,24 @@ State = Literal[
     "PENDING", "APPROVED", "REJECTED", "EXPIRED", "EXECUTING", "DONE", "FAILED", "INDETERMINATE"
 ]
 OPEN: frozenset[State] = frozenset({"PENDING", "APPROVED"})
-"""States in which a call can still be rejected or expire: it has not begun to run."""
+"""States in which a call can still be rejected or expire, because it has not been claimed."""
 RAN: frozenset[State] = frozenset({"DONE", "FAILED", "INDETERMINATE"})
 """States of a call that was run, or may have been."""
 ENDED: frozenset[State] = RAN | {"REJECTED", "EXPIRED"}
-"""States from which nothing runs any more (an idempotent INDETERMINATE call excepted)."""
+"""States after which nothing runs any more (except an idempotent INDETERMINATE call)."""
 
 
 @dataclass(slots=True)
 class Owner:
-    """The process that executes a call, continues a turn, or has told a callable of a rejection.
+    """The process that executes a call, continues a turn, or has acknowledged a rejection to a
+    callable.
 
-    `id` is random for each process; `boot` is the kernel's boot id; `fence` grows with each claim
-    of the row, and only the current fence may finish it; `lease` is a time of the store's clock.
-    `claim` is random for each attempt to claim, so that one whose commit is in doubt is known.
+    - `id`: random for each process.
+    - `boot`: the kernel's boot id.
+    - `fence`: grows with each claim of the row; only the holder of the current fence may finish it.
+    - `lease`: until when the claim holds, in the store's time.
+    - `claim`: random for each attempt to claim, so that an attempt whose commit is in doubt can be
+      recognised.
     """
 
     id: str
@@ -45,9 +49,9 @@ class Owner:
 
 @dataclass(slots=True)
 class Decision:
-    """Who decided, when, over which protocol, from which address.
+    """The approver, the time, the protocol and the address of a decision.
 
-    `who` is the authenticated principal, else the message's `user`, then `claimed` is true.
+    `who` is the authenticated principal, or else the message's `user`; then `claimed` is true.
     """
 
     approved: bool
@@ -62,16 +66,19 @@ class Decision:
 
 @dataclass(slots=True)
 class Proposal:
-    """A tool call or command that waits, or waited, for a decision.
+    """A tool call or command that was recorded for a decision.
 
-    Times are seconds of the store's clock since the epoch. `input` of a command is
-    `{"command": str, "files": [...] or null}`. `edited` is the changed input of an approval, and
-    what runs when it is set. `session` is the change that the call made to the session.
+    Times are seconds since the epoch, in the store's time. `input` of a command is `{"command":
+    str, "files": [...] or null}`. `edited` is the input of an approval that changed it, and is what
+    runs if it is set. `session` is the change that the call made to the session.
+    `revision` counts the inputs from 1, the one that was proposed; `earlier` are the digests by
+    which those before this one are known. After `refusals` starts that came to nothing the next one
+    waits until `rests`.
 
-    The deed (design, section 6): `agent` is the id of the agent that proposed it; `input` is what
-    the tool gets, `sent` what was sent where that differs; `tool` is the digest of the tool,
-    `source` where it is from; `context` is where it acts. `edit` is the
-    digest of a changed input as its approver sent it.
+    The deed (design, section 6): `agent` is the id of the proposing agent; `input` is what the tool
+    gets, and `sent` what was sent if that differs; `tool` is the digest of the tool, `source` its
+    origin; `context` is where it acts. `edit` is the digest of a changed input as its approver sent
+    it.
     """
 
     id: str
@@ -110,33 +117,38 @@ class Proposal:
     source: str = ""
     context: dict[str, Any] | None = None
     edit: str = ""
+    revision: int = 1
+    earlier: list[str] = field(default_factory=list)
+    refusals: int = 0
+    rests: float = 0.0
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The input in the words of the one who asked."""
+        """The input as it was sent by the one who asked."""
         return self.input if self.sent is None else self.sent
 
     @property
     def bound(self) -> dict[str, Any]:
-        """What an approval binds beside the input, as every surface shows it."""
+        """Everything that an approval binds beside the input, in the form that every surface
+        shows."""
         given = {"agent": self.agent, "tool": self.source, "context": self.context}
         return {name: value for name, value in given.items() if value}
 
     @property
     def runs(self) -> dict[str, Any]:
-        """The input that runs, or ran."""
+        """The input that runs, or has run."""
         return self.input if self.edited is None else self.edited
 
     @property
     def order(self) -> tuple[float, int]:
-        """What proposals are sorted by: as they were made, those of one turn as it made them."""
+        """The sort key of proposals: by time of creation, within one turn in the turn's order."""
         return (self.created, self.index)
 
     @property
     def ended(self) -> float | None:
-        """When it ended, or will end by itself: an undecided one ends when it expires.
+        """When it ended, or will end by itself: an undecided proposal ends when it expires.
 
-        None while it runs, since nobody knows. `Transaction.purge` goes by it.
+        None while it runs, since nobody knows. `Transaction.purge` goes by this time.
         """
         if self.state in ENDED and self.finished is not None:
             return self.finished
@@ -144,26 +156,29 @@ class Proposal:
 
     @property
     def startable(self) -> bool:
-        """Whether an approval that has waited for its end is to start it: nobody runs it any more.
+        """Whether an approval that waited for the current run should start the call: nobody runs it
+        any more.
 
-        Its claim was given back, or its process died and it may run twice. Only a process that has
-        died stays the owner; a timeout is an outcome like any other.
+        Either its claim was given back, or its process died and the call is idempotent. Only a
+        process that has died remains the owner; a timeout is an outcome like any other.
         """
         died = self.state == "INDETERMINATE" and self.owner is not None
         return self.state == "APPROVED" or (died and self.idempotent)
 
     @property
     def unissued(self) -> bool:
-        """Whether this service never proposed the call: its id is its caller's own."""
+        """Whether this service never proposed the call, so that its id was made up by its
+        caller."""
         return self.call_id == self.id
 
     @property
     def purged(self) -> bool:
-        """Whether a purge has removed its outcome; an expired one had none."""
+        """Whether a purge has removed its outcome; an expired call had none."""
         return self.output is None and self.state in ENDED - {"EXPIRED"}
 
     def without_contents(self) -> Proposal:
-        """A copy of what a purge leaves of it, for stores of others (`Transaction.purge`)."""
+        """A copy without contents, as a purge leaves it; for stores of others
+        (`Transaction.purge`)."""
         decision = self.decision and replace(self.decision, reason=None)
         return replace(
             self,
@@ -179,13 +194,12 @@ class Proposal:
 
 @dataclass(slots=True)
 class SuspendedTurn:
-    """A turn that waits for decisions, and later the reply that its continuation gave.
+    """A turn that waits for decisions; later also the reply that continued it.
 
-    `transcript` holds the turns since the last user message as `dump_turns` makes them; `prefix`
-    is the digest of the model, system prompt, context, tools and earlier turns that its thinking is
-    bound to.
-    `request` is the digest of the message that continued it and `reply` the recorded events;
-    `ended` is when.
+    `transcript` has the turns since the last user message, as `dump_turns` makes them. `prefix` is
+    the digest of everything that the thinking in it is bound to: the model, system prompt, context,
+    tools and earlier turns. `request` is the digest of the message that continued the turn, `reply`
+    the recorded events, `ended` the time of that.
     """
 
     id: str
@@ -211,8 +225,8 @@ class SuspendedTurn:
 class LogRow:
     """One row of the append-only log: `hash` is over `previous`, `seq`, `at` and `entry`.
 
-    The log has several chains (`sayso.ledger.log`); `seq` counts the rows of each from 1.
-    `entry` holds digests of contents, never contents, so a purge keeps the chain verifiable.
+    The log has several chains (`sayso.ledger.log`); `seq` counts the rows of each from 1. `entry`
+    has digests of contents, never contents, so the chain can be verified after a purge.
     """
 
     seq: int
@@ -230,11 +244,25 @@ class Head(NamedTuple):
     hash: str
 
 
-class Transaction(Protocol):
-    """Rows as of one atomic transaction; everything it read is locked until it ends.
+class Pending(NamedTuple):
+    """What a list of undecided proposals needs to know of one of them: its place in the list, and
+    for whom it exists."""
 
-    `now` is the store's clock. Rows returned are the caller's own copies; only `put` changes the
-    store. Lists come in the order of `created`, then `index`.
+    id: str
+    created: float
+    position: int
+    expires: float
+    agent: str
+    principal: str | None
+    tenant: str | None
+    address: str | None
+
+
+class Transaction(Protocol):
+    """The rows as seen by one atomic transaction; every row it has read is locked until it ends.
+
+    `now` is the store's time. Returned rows are the caller's own copies; only `put` changes the
+    store. Lists are ordered by `created`, then `index`.
     """
 
     now: float
@@ -255,13 +283,18 @@ class Transaction(Protocol):
         limit: int = 10_000,
         newest: bool = False,
     ) -> list[Proposal]:
-        """The proposals with all of these values; `after` is the last id of the page before.
+        """The proposals with all of these values; `after` is the last id of the previous page.
 
-        With `newest` they come in the opposite order, the newest first.
+        With `newest` the order is reversed, the newest first.
 
-        `conversation` and `reference` are for commands, which carry no id: a store need not find
-        other calls by them.
+        `conversation` and `reference` are for commands, which have no id in messages: a store need
+        not find other calls by them.
         """
+        ...
+
+    def pending(self, after: tuple[float, int, str] | None, limit: int) -> list[Pending]:
+        """At most `limit` proposals in the state PENDING, the newest first: those that were created
+        before `after` (`created`, `position` and id). Of their contents nothing is read."""
         ...
 
     def put(self, proposal: Proposal) -> None:
@@ -276,24 +309,34 @@ class Transaction(Protocol):
         """Insert the suspended turn, or replace the one with its id."""
         ...
 
+    def notes(self, prefix: str) -> dict[str, str]:
+        """The notes whose names begin with `prefix`, by their names."""
+        ...
+
+    def note(self, name: str, text: str | None) -> None:
+        """Keep a note under this name, in place of the one before; None removes it. Names are
+        printable ASCII."""
+        ...
+
     def append_log(self, chain: int, entry: dict[str, Any]) -> None:
-        """Append a row at `now` to a chain of the log: the one that `log_row` makes of the chain's
-        newest row. Nothing but the row of that chain need be locked for it."""
+        """Append a row at `now` to a chain of the log, made by `log_row` from the chain's newest
+        row. Only that row needs to be locked."""
         ...
 
     def heads(self) -> dict[int, Head]:
-        """The newest row of each chain that ever had one, by the chain's number, as of one moment.
+        """The newest row of each chain that ever had one, by the chain's number, all of the same
+        moment.
 
-        A store should keep them apart from the rows, or a tail that was cut off shows only where a
-        summary names it.
+        A store should keep them apart from the rows. Otherwise a removed tail of a chain shows only
+        if a summary names it.
         """
         ...
 
     def log(self, after: Mapping[int, int], limit: int = 1_000) -> list[LogRow]:
-        """The rows of these chains with `seq` above the one given for each, at most `limit` of
-        each, sorted by chain and `seq`.
+        """The rows of these chains with a `seq` above the given one, at most `limit` of each,
+        sorted by chain and `seq`.
 
-        The result of the work leaves only when they are on the disk.
+        The transaction returns only when they are on disk.
         """
         ...
 
@@ -305,26 +348,33 @@ class Transaction(Protocol):
         log_before: float | None = None,
         limit: int = 1_000,
     ) -> tuple[int, int, int]:
-        """Forget, oldest first and at most `limit` of each: contents (input, edited, output,
-        session, reason, intent) of ended proposals finished before the first time; turns ended
-        before the second, and those created before it that nobody continues: no lease lasts until
-        then, and no call waits, runs or ended later; before the third log rows, which are the
-        oldest of their chains, with a `checkpoint` for each chain, and proposals without contents
-        that ended. Returns the three counts, the last one of log rows and proposals together. A
-        purged proposal stays until then as `without_contents` has it, its digests in the log."""
+        """Remove old rows, oldest first, at most `limit` of each kind.
+
+        - Before the first time: contents (input, edited, output, session, reason, intent) of
+          proposals that ended.
+        - Before the second: turns that ended, and turns created earlier that nobody continues. No
+          lease lasts that long, and no call of theirs waits, runs or ended later.
+        - Before the third: log rows, which are the oldest of their chains, with a `checkpoint` for
+          each chain; and ended proposals without contents.
+
+        Returns three counts, the last one of log rows and proposals together. Until the last step a
+        purged proposal stays as `without_contents` has it, its digests in the log.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[T]):
-    """Work that names the rows it reads first: these proposals and their turns, or turns alone.
+    """A transaction's work that names in advance the rows it reads: proposals and their turns, or
+    turns.
 
-    A store for which each query is a round trip may fetch them in advance; others just call it.
-    With `flushed` false the result need not wait for the disk: a loss of power within the next
-    moments may undo the work, the death of the process never does. With `only` the work most
-    likely writes nothing: a store may run it without locks, and once more with them if it does
-    write. With `alone` it begins when all that this store has begun before is decided, also what
-    nobody waits for any more.
+    A store for which each query is a round trip may fetch them together; others simply call it.
+
+    - `flushed` false: the result need not wait for the disk. A power loss within the next moments
+      may undo the work; the death of the process never does.
+    - `only`: the work most likely writes nothing. A store may run it without locks, and once more
+      with locks if it does write.
+    - `alone`: it runs after all works that this store began before, including cancelled ones.
     """
 
     work: Callable[[Transaction], T]
@@ -339,28 +389,29 @@ class Reading(Generic[T]):
 
 
 class Store(Protocol):
-    """Where the ledger's rows live. Used from several event loops and threads at once."""
+    """The storage of the ledger's rows. Used from several event loops and threads at once."""
 
     url: str
-    """For people: without a password."""
+    """The address as shown to people: without a password."""
     shared: bool
     """Whether other processes see the same rows; false for `memory://`."""
 
     async def open(self) -> None:
-        """Connect, make or migrate the schema. Raises ConfigError naming the store and the way
-        out when it is corrupt, read-only, or of a newer schema."""
+        """Connect, and create or migrate the schema. Raises ConfigError, naming the store and the
+        way out, if it is corrupt, read-only, or of a newer schema."""
         ...
 
     async def close(self) -> None:
-        """Release everything; idempotent."""
+        """Release everything; may be called repeatedly."""
         ...
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` in one atomic transaction and commit it; what it raises rolls back and passes.
+        """Run `work` in one atomic transaction and commit it; its exception rolls back and is
+        passed on.
 
-        `work`, a `Reading` perhaps, may run on another thread, and again when the store asks for a
-        retry, so it has no other effects. Raises LedgerUnavailable when the store cannot answer or
-        commit.
+        `work`, possibly a `Reading`, may run on another thread, and again if the store needs to
+        retry, so it must have no other effects. Raises LedgerUnavailable if the store cannot answer
+        or commit.
         """
         ...
 
@@ -379,5 +430,5 @@ class Store(Protocol):
         ...
 
     def dead(self, owner: Owner) -> bool:
-        """Whether `owner` is surely dead although its lease may still run; blocks briefly."""
+        """Whether `owner` is certainly dead although its lease may still run; blocks briefly."""
         ...

@@ -1,4 +1,4 @@
-"""When a call begins: until when its claim lets it, and which calls this process has begun."""
+"""The start of a call: until when its claim allows it, and which calls this process has started."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ _PRUNED_FROM = 1_000
 
 
 class NotBegun(Exception):
-    """A claimed call has not begun, and never will on this claim."""
+    """A claimed call was not started, and never will be on this claim."""
 
 
 class Claim(NamedTuple):
-    """One attempt to claim: a random token, and until when what it claims may begin."""
+    """One attempt to claim: a random token, and until when the claimed calls may be started."""
 
     token: str
     until: float
 
 
 def boottime() -> float:
-    """Seconds of a clock that runs on while this machine sleeps."""
+    """Seconds of a clock that goes on while this machine sleeps."""
     return time.clock_gettime(_CLOCK)
 
 
 def margin(lease: float) -> float:
-    """How much earlier than its lease ends a call must have begun, and how much later others take
-    its process for dead: what clocks may differ in their pace, and a message take."""
+    """Seconds before the end of its lease by which a call must have started, and seconds after it
+    until other processes consider its process dead. Allows for clocks of different speed and for
+    delays."""
     return lease * _MARGIN
 
 
 class Beginnings:
-    """The calls that this process knows it began, for as long as an approval may name them."""
+    """The calls that this process has started, kept for as long as an approval may name them."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -47,7 +48,7 @@ class Beginnings:
         return id_ in self._known
 
     def add(self, id_: str) -> None:
-        """Note that the call has begun; from any thread."""
+        """Note that the call was started; from any thread."""
         now = boottime()
         with self._lock:
             self._known.add(id_)

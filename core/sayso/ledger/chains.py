@@ -1,6 +1,6 @@
 """The chains of the log as rows of an SQL database.
 
-`sayso_chains` has a row for each chain, with number and hash of its newest row.
+`sayso_chains` has a row for each chain, with the number and hash of its newest row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PUT = f"INSERT INTO sayso_log ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
 
 
 class Entry(NamedTuple):
-    """What is to be appended to a chain."""
+    """An entry to append to a chain."""
 
     chain: int
     at: float
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 class Database(Protocol):
-    """What is needed of a connection within a transaction."""
+    """The operations needed of a connection within a transaction."""
 
     def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]: ...
 
@@ -41,19 +41,19 @@ class Database(Protocol):
 
 
 def first_heads(chains: Iterable[int] = range(SUMMARY + 1)) -> str:
-    """The statement that makes the heads of chains without rows."""
+    """The statement that creates the heads of chains without rows."""
     rows = ", ".join(f"({chain}, 0, '', '{genesis(chain)}')" for chain in chains)
     return f"INSERT INTO sayso_chains (chain, seq, previous, hash) VALUES {rows}"
 
 
 def ordered(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries in the order of their chains: whoever appends to several chains locks their
-    heads in this order, so that nobody waits in a circle."""
+    """The entries in the order of their chains. Every transaction locks the heads in this order, so
+    that no two wait for each other."""
     return sorted(entries, key=attrgetter("chain"))
 
 
 def append(db: Database, entries: Sequence[Entry]) -> None:
-    """Append the entries, in a transaction that nobody else's stands beside."""
+    """Append the entries, in a transaction that runs beside no other."""
     for chain, several in groupby(ordered(entries), itemgetter(0)):
         found = db.read(_HEAD, (chain,))
         if not found:
@@ -68,12 +68,12 @@ def append(db: Database, entries: Sequence[Entry]) -> None:
 
 
 def heads(db: Database) -> dict[int, Head]:
-    """As `Transaction.heads`."""
+    """Implements `Transaction.heads`."""
     return {chain: Head(seq, digest) for chain, seq, digest in db.read(_HEADS)}
 
 
 def rows(db: Database, after: Mapping[int, int], limit: int) -> list[LogRow]:
-    """As `Transaction.log`."""
+    """Implements `Transaction.log`."""
     if not after:
         return []
     values = [value for chain, seq in after.items() for value in (chain, seq, limit)]

@@ -1,4 +1,4 @@
-"""Decisions as requests carry them, and what becomes of them (design, section 6)."""
+"""Decisions as requests carry them, and their results (design, section 6)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sayso.wire.messages import Command, Kind
 
 
 class Requester(NamedTuple):
-    """Who asks: the authenticated `principal`, else what the messages claim (`tenant`, `user`).
+    """The requester: the authenticated `principal`, or what the messages claim (`tenant`, `user`).
 
-    A `Proposal` keeps the same fields.
+    A `Proposal` has the same fields.
     """
 
     principal: str | None = None
@@ -36,11 +36,13 @@ class Requester(NamedTuple):
 class Choice:
     """One decision as a caller sent it.
 
-    `id` is None for a command that is matched by its text. `loc` is where it stands in the request,
-    `newest` whether that is in the last message. `kind`, `name` and `input` are None when the
-    caller did not state them. A `copy` stands further back in the history and decides nothing.
-    `message` is the index of the message that carries a command, `ordinal` the number of
-    equal commands before it there.
+    - `id`: None for a command, which is matched by its text.
+    - `loc`: its place in the request; `newest`: whether that is in the last message.
+    - `kind`, `name`, `input`: None if the caller did not state them.
+    - `copy`: an earlier message of the history repeats it, and it decides nothing.
+    - `message`: the index of the message with a command; `ordinal`: the number of equal commands
+      before it there.
+    - `seen`: the revision that its approver was shown, if the caller states it.
     """
 
     id: str | None
@@ -55,30 +57,32 @@ class Choice:
     copy: bool = False
     message: int = 0
     ordinal: int = 0
+    seen: int | None = None
 
 
 class Conversation(NamedTuple):
-    """How the rows of a conversation are found: by its own id, if the session carries one, and by
-    the digest of each prefix of its messages, shortest first."""
+    """The keys by which the rows of a conversation are found: its own id if the session carries
+    one, and the digest of each prefix of its messages, shortest first."""
 
     id: str = ""
     references: Sequence[str] = ()
 
 
 MINT = object()
-"""What the ledger alone makes grants with."""
+"""The key with which only the ledger makes grants."""
 
 
 class Grant:
     """The right to run one approved call once; only the ledger makes one.
 
-    `token` is that of the claim, by which the store knows this run from every other; `again` is
-    true for an idempotent call of which an earlier run has an unknown outcome. The call
-    may begin before `until` (`boottime`), and `begun` says when it did (`time.monotonic`).
+    `token` is that of the claim, by which the store knows this run from every other. `again` is
+    true for an idempotent call whose earlier run has an unknown outcome. The call may start before
+    `until` (`boottime`), and `begun` is when it did (`time.monotonic`).
     """
 
     __slots__ = (
         "_known",
+        "_withdrawn",
         "_word",
         "again",
         "begun",
@@ -109,39 +113,41 @@ class Grant:
         self.begun: float | None = None
         self.spent = False
         self._known = known
-        # Whoever acquires it decides whether the call begins or is withdrawn.
+        # Acquired once: by the start of the call, or by its withdrawal.
         self._word = threading.Lock()
+        self._withdrawn = False
 
     def spend(self) -> None:
-        """Use the right; a second use is a RuntimeError."""
+        """Use the right; a second use raises RuntimeError."""
         if self.spent:
             raise RuntimeError(f"the grant for call {self.proposal.id!r} is spent")
         self.spent = True
 
     @property
     def in_time(self) -> bool:
-        """Whether the call may still begin: no other process takes this one for dead yet."""
+        """Whether the call may still start: no other process considers this one dead yet."""
         return boottime() < self.until
 
     def begin(self) -> None:
-        """Say that the call begins: the caller's next step is the tool. Raises NotBegun when it is
-        too late, or the grant was withdrawn."""
+        """Record that the call starts; the caller's next step must be the tool. Raises NotBegun if
+        it is too late, or the grant was withdrawn."""
         if not self.in_time or not self._word.acquire(blocking=False):
             raise NotBegun
         self.begun = time.monotonic()
         self._known.add(self.proposal.id)
 
     def withdraw(self) -> bool:
-        """Whether the call has not begun, and from now on never will on this grant."""
-        if not self._word.acquire(blocking=False):
-            return False
-        self.spent = True
-        return True
+        """Withdraw the grant. True if the call has not started, so that it never will on this
+        grant."""
+        if not self._withdrawn:
+            self._withdrawn = self._word.acquire(blocking=False)
+            self.spent |= self._withdrawn
+        return self._withdrawn
 
 
 def begin_all(grants: Sequence[Grant]) -> None:
-    """Say that all these calls begin, which one step carries out. Raises NotBegun, of all, when it
-    is too late for one."""
+    """Record that all these calls start, which are carried out in one step. If it is too late for
+    one, raises NotBegun, and none starts."""
     if not all(grant.in_time for grant in grants):
         raise NotBegun
     for grant in grants:
@@ -152,11 +158,14 @@ def begin_all(grants: Sequence[Grant]) -> None:
 class Decided:
     """The result of a request's decisions.
 
-    `rows` are the visible proposals that the request shows or decides, and all others of their
-    turns; `turns` are those of the requester's own principal, `callables` the ids of all turns of a
-    plain callable; `chosen` pairs each choice with its row; `fresh` are the rows decided by this
-    request, `starts` those of `chosen` that are to be started, `told` the rejected ones that it
-    tells a callable.
+    - `rows`: the visible proposals that the request shows or decides, and all others of their
+      turns.
+    - `turns`: the suspended turns of the requester's own principal.
+    - `callables`: the ids of all turns of a plain callable.
+    - `chosen`: each choice with its row.
+    - `fresh`: the ids of the rows decided by this request.
+    - `starts`: those of `chosen` that are to be started.
+    - `told`: the rejected calls that this request acknowledges to a callable.
     """
 
     rows: dict[str, Proposal] = field(default_factory=dict)
@@ -166,9 +175,11 @@ class Decided:
     fresh: list[str] = field(default_factory=list)
     starts: list[tuple[Choice, Proposal]] = field(default_factory=list)
     hinders: Hinders | None = None
-    """What keeps this request from starting a call; see `sayso.decisions.deed`."""
+    """A reason for this request not to start a call; see `sayso.decisions.deed`."""
     grants: list[Grant] = field(default_factory=list)
     told: list[Proposal] = field(default_factory=list)
+    resting: dict[str, float] = field(default_factory=dict)
+    """For how many seconds those of `starts` rest that were not granted for it."""
     _inputs: dict[str, list[bytes]] = field(default_factory=dict)
 
     def changed(self, choice: Choice, row: Proposal) -> bool:
@@ -178,13 +189,37 @@ class Decided:
             return True
         if choice.input is None or row.purged or (row.state == "EXPIRED" and not row.input):
             return False
-        # Written once: a large input may be stated a thousand times.
+        # Encoded once: a large input may be stated a thousand times.
         if row.id not in self._inputs:
-            self._inputs[row.id] = [_compared(row, input) for input in _revisions(row)]
+            self._inputs[row.id] = [_compared(row, input) for input in _inputs(row)]
         stated = _compared(row, choice.input)
-        if row.edit and sha256(stated).hexdigest() == row.edit:
+        if stated in self._inputs[row.id]:
             return False
-        return stated not in self._inputs[row.id]
+        digests = [row.edit] if _waits(row) else [row.edit, *row.earlier]
+        return sha256(stated).hexdigest() not in digests
+
+    def outdated(self, choice: Choice, row: Proposal) -> bool:
+        """Whether the decision would start the call and is of an earlier revision than would run,
+        by the `seen` or the input that it states."""
+        if not would_start(choice, row) or renamed(choice, row):
+            return False
+        if choice.input is not None and not self.changed(choice, row):
+            return False
+        if choice.seen is not None:
+            return choice.seen != row.revision
+        return choice.input is not None and _digest(row, choice.input) in row.earlier
+
+    def unseen(self) -> set[str]:
+        """The calls of a later revision that this request would start and of which it does not say
+        what its approver was shown."""
+        later = [(c, row) for c, row in self.chosen if not c.copy and row.revision > 1]
+        seen = {row.id for c, row in later if c.seen is not None or c.input is not None}
+        return {row.id for choice, row in later if would_start(choice, row)} - seen
+
+    def hindered(self, rows: Iterable[Proposal]) -> list[str]:
+        """The approved calls that this request may not start."""
+        hinders = self.hinders
+        return [r.id for r in rows if hinders and r.state == "APPROVED" and hinders(r)]
 
     def by_turn(self) -> dict[str, list[Proposal]]:
         """The rows of each suspended turn, in their order."""
@@ -194,8 +229,7 @@ class Decided:
         return found
 
     def keep_turns(self, turns: Iterable[SuspendedTurn], who: Requester) -> None:
-        """Add the turns of the rows; of another principal's turn only whether a callable made
-        it."""
+        """Add the rows' turns; of another principal's turn, only whether a callable made it."""
         for turn in turns:
             if turn.from_callable:
                 self.callables.add(turn.id)
@@ -214,29 +248,39 @@ class Continuation:
 
 
 Edit = Callable[[Proposal, dict[str, Any]], dict[str, Any] | None]
-"""Gives the input to run when a changed one is allowed, else None; raises ToolInputError for one
-that is and does not fit."""
+"""Returns the input to run if the change is allowed, else None. Raises ToolInputError for an
+allowed change that does not match the tool's schema."""
 
 
 Hinders = Callable[[Proposal], tuple[str, str] | None]
-"""Gives why a request does not start a call here, as an error type and a message, else None."""
+"""Returns why a request may not start a call here, as an error type and a message, else None."""
 WAITS = ""
-"""In place of the type: the request is not refused, and the approved call waits for another."""
+"""Used instead of an error type: the request is not refused, and the approved call waits for
+another."""
 
 
-def edit_digest(stated: Mapping[str, Any]) -> str:
-    """The digest by which a changed input is known when it is sent again."""
-    return sha256(canonical(stated)).hexdigest()
+def revise(row: Proposal, stated: dict[str, Any], runs: dict[str, Any] | None) -> None:
+    """Make a changed input the next revision of the call: `stated` as its approver sent it, `runs`
+    as the tool gets it. What was decided of the revisions before no longer counts."""
+    row.earlier = [*row.earlier, _digest(row, row.runs), *([row.edit] if row.edit else [])]
+    row.edited, row.edit = runs, _digest(row, stated)
+    row.revision += 1
+
+
+def _digest(row: Proposal, input: dict[str, Any]) -> str:
+    """The digest by which an input is known when it is sent again."""
+    return sha256(_compared(row, input)).hexdigest()
 
 
 def unknown_outcome(why: str, *, idempotent: bool) -> str:
-    """The output of a call whose end is unknown."""
+    """The output of a call whose outcome is unknown."""
     then = "approving it again runs it again" if idempotent else "it is not run again"
     return f"Outcome unknown: {why}. It may or may not have taken effect; {then}."
 
 
 def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
-    """Why the decision conflicts with the state of the row: an error type and a message."""
+    """The conflict of the decision with the row's state, as an error type and a message; None if
+    there is none."""
     if choice.approved and choice.reason is not None:
         return "approval_conflict", "the call is both approved and rejected"
     if row.state == "EXPIRED":
@@ -251,12 +295,11 @@ def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
 
 def would_start(choice: Choice, row: Proposal) -> bool:
     """Whether the decision has the call start, or start again."""
-    again = row.state == "INDETERMINATE" and row.idempotent and not row.purged
-    return choice.approved and (row.state in OPEN or again)
+    return choice.approved and _waits(row) and not row.purged
 
 
 def wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
-    """Why an approval may not change the call as the choice does; empty where it may."""
+    """Why an approval may not change the call as the choice does; empty if it may."""
     allowed = None
     if edit and choice.input is not None and not renamed(choice, row) and row.state == "PENDING":
         try:
@@ -267,7 +310,7 @@ def wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
 
 
 def renamed(choice: Choice, row: Proposal) -> bool:
-    """Whether the choice names another tool, which no edited input can justify."""
+    """Whether the choice names another tool; no edited input can justify that."""
     if row.kind == "command" and not choice.through_approvals:
         return False
     return choice.name is not None and choice.name != row.name
@@ -284,17 +327,24 @@ def complete(choice: Choice) -> bool:
     return True
 
 
-def _revisions(row: Proposal) -> list[dict[str, Any]]:
+def may_be_issued(choice: Choice) -> bool:
+    """Whether the choice may run a call that this service never proposed, where that is allowed."""
+    return choice.approved and not choice.copy and complete(choice)
+
+
+def _waits(row: Proposal) -> bool:
+    """Whether an approval may still start the call."""
+    return row.state in OPEN or (row.state == "INDETERMINATE" and row.idempotent)
+
+
+def _inputs(row: Proposal) -> list[dict[str, Any]]:
     """The inputs by which a decision may name the call: of one that would start now only the input
-    that runs, since who still sees an earlier one has not approved that."""
-    if row.edited is None:
-        return [row.input]
-    starts = row.state == "APPROVED" or (row.state == "INDETERMINATE" and row.idempotent)
-    return [row.edited] if starts else [row.input, row.edited]
+    that runs, since somebody who still sees an earlier one has not approved that."""
+    return [row.runs] if row.edited is None or _waits(row) else [row.input, row.edited]
 
 
 def edited_twice(found: Decided) -> set[str]:
-    """The calls for which this request states two different inputs to run."""
+    """The ids of calls for which this request states two different inputs to run."""
     stated: dict[str, set[bytes]] = {}
     for choice, row in found.chosen:
         decides = not choice.copy and choice.input is not None
@@ -304,7 +354,7 @@ def edited_twice(found: Decided) -> set[str]:
 
 
 def command_identity(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a command's input by which two are the same; a caller's may hold anything."""
+    """The part of a command's input that identifies it; a caller may add anything else."""
     files = given.get("files") or []
     if isinstance(files, list):
         files = [_file(f) if isinstance(f, dict) else f for f in files]
@@ -320,13 +370,13 @@ def _file(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def decision_of(choice: Choice, who: Requester, now: float) -> Decision:
-    """The decision as the row records it."""
+    """The decision in the form in which the row records it."""
     by = name_of(who)
     return Decision(choice.approved, now, *by, choice.reason, choice.through_approvals)
 
 
 def name_of(who: Requester) -> tuple[str | None, bool, str, str | None]:
-    """Who decides: name, whether only claimed, protocol, address."""
+    """The approver: name, whether only claimed, protocol, address."""
     if who.principal is not None:
         return who.principal, False, who.protocol, who.address
     return who.user, who.user is not None, who.protocol, who.address

@@ -1,12 +1,13 @@
-"""What this process claims, calls and continuations, and whose claims it takes for void."""
+"""Claims of this process on calls and continuations, and claims of others that have become void."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import uniform
 
-from sayso.ledger import Owner, SuspendedTurn, Transaction
+from sayso.ledger import Owner, Proposal, SuspendedTurn, Transaction
 from sayso.ledger.beginnings import Claim, boottime, margin
 from sayso.ledger.choices import Continuation, Grant
 from sayso.ledger.holdings import Holdings
@@ -14,11 +15,15 @@ from sayso.ledger.lease_clock import LeaseClock
 
 LOST = "this process ran it, and the approvals store has lost what became of it"
 
+ABANDONED = "abandoned"
+"""The owner of a call that began and that nobody waits for: no process renews its lease."""
+_REST, _LONGEST_REST = 0.05, 5.0
+
 
 @dataclass(frozen=True)
 class Claims:
-    """The claims of the process `owner` on the machine `boot`, each for `lease` seconds unless it
-    is renewed; `gone` tells that an owner has surely died, `held` what this process really
+    """The claims of the process `owner` on the machine `boot`, each for `lease` seconds unless
+    renewed; `gone` says whether an owner has certainly died, `held` what this process really
     holds."""
 
     owner: str
@@ -29,28 +34,39 @@ class Claims:
     clock: LeaseClock
 
     def new_claim(self) -> Claim:
-        """A claim that is about to be sent: the lease of its rows cannot begin earlier."""
+        """A claim that is about to be sent; the lease of its rows cannot start earlier."""
         return Claim(secrets.token_hex(8), boottime() + self.lease - margin(self.lease))
 
     def owner_of(self, fence: int, now: float, token: str) -> Owner:
-        """This process as the owner of a row, for the claim `token`."""
+        """This process as the owner of a row, under the claim `token`."""
         return Owner(self.owner, self.boot, fence, now + self.lease, token)
 
     def _dead(self, id_: str, owner: Owner, now: float) -> bool:
         """Whether nobody will record the end of the call or turn `id_` that `owner` has."""
         if owner.id == self.owner:
-            # This process lives, whatever became of its lease; the store may have lost the end.
+            # This process is alive, whatever happened to its lease; but the store may have lost the
+            # end.
             return not self.held.holds(owner.claim, id_)
+        if owner.id == ABANDONED:
+            return self.clock.has_run_out(owner, now)
         return self.gone(owner) or self.clock.has_run_out(owner, now)
 
     def _loss(self, owner: Owner) -> tuple[str, str]:
         """Why nobody waits for a process that is taken for dead, and what that means."""
         if owner.id == self.owner:
             return LOST, ""
+        if owner.id == ABANDONED:
+            return "it did not end within the time limit of its turn", " and may still be running"
         if self.gone(owner):
             return "the process that ran it has ended", " before its result was recorded"
         silent = "the process that ran it has given no sign of life for the time of its lease"
         return silent, " and may still be running it"
+
+    def abandon(self, tx: Transaction, row: Proposal) -> None:
+        """Renew the lease of the call no more: it began, and nobody waits for it."""
+        if row.state == "EXECUTING" and row.owner is not None:
+            row.owner = replace(row.owner, id=ABANDONED, boot="", lease=tx.now + self.lease)
+            tx.put(row)
 
     def go_on(self, tx: Transaction, grant: Grant, request: str, token: str) -> Continuation | None:
         """Claim the continuation of the turn if this was its only call and nobody continues it
@@ -68,7 +84,7 @@ class Claims:
         """Claim the continuation of these turns."""
         for turn in turns:
             turn.fence += 1
-            # No end any more, or a purge would take the turn while it goes on.
+            # Clear the end, or a purge might remove the turn while it continues.
             turn.state, turn.request, turn.ended = "RESUMING", request, None
             turn.owner = self.owner_of(turn.fence, tx.now, token)
             tx.put_turn(turn)
@@ -79,6 +95,13 @@ class Claims:
         if turn.state == "RESUMING" and turn.owner and self._dead(turn.id, turn.owner, tx.now):
             turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
         return turn
+
+
+def rest(tx: Transaction, row: Proposal) -> None:
+    """Have the next start of the call wait, each time longer and for no two calls alike, in
+    whichever process it is tried: one that was claimed did not come to begin."""
+    pause = min(_LONGEST_REST, _REST * 2 ** min(row.refusals, 10)) * uniform(0.5, 1.5)
+    row.refusals, row.rests = row.refusals + 1, tx.now + pause
 
 
 def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:

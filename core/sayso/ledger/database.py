@@ -1,4 +1,4 @@
-"""What a transaction needs of a connection to an SQL database."""
+"""The requirements for a connection to an SQL database, within a transaction."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ Row = tuple[Any, ...]
 
 
 class MustWrite(Exception):
-    """A work that was to read only is about to write: it has to run again with locks."""
+    """A work announced as reading only is about to write, so it must run again with locks."""
 
 
 @dataclass(slots=True)
 class Known:
-    """Rows by key as they stand in the transaction, None for those that are not there."""
+    """Rows by key as the transaction sees them; None for missing ones."""
 
     proposals: dict[str, Row | None] = field(default_factory=dict)
     turns: dict[str, Row | None] = field(default_factory=dict)
 
     def add(self, other: Known) -> None:
-        """Take over what is newer."""
+        """Take over newer rows."""
         self.proposals |= other.proposals
         self.turns |= other.turns
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Forget all rows."""
         self.proposals.clear()
         self.turns.clear()
 
@@ -49,7 +49,7 @@ def named(works: Iterable[object]) -> tuple[list[str], list[str]]:
 
 
 def fetched(db: Database, turns: Sequence[str], proposals: Sequence[str]) -> Known:
-    """As `Database.fetch`, for a database whose reads lock nothing."""
+    """Implements `Database.fetch` for a database whose reads lock nothing."""
     known = Known(dict.fromkeys(proposals), dict.fromkeys(turns))
     for rows, select, keys in (
         (known.turns, SELECT_TURNS, turns),
@@ -65,20 +65,20 @@ def fetched(db: Database, turns: Sequence[str], proposals: Sequence[str]) -> Kno
 class Database(Protocol):
     """A connection within a transaction, with `?` for values.
 
-    In a transaction that may write, what is read by `fetch` and `find` is locked until its end.
+    In a transaction that may write, rows read by `fetch` and `find` are locked until its end.
     """
 
     skip: str
-    """What a SELECT ends with to lock the rows of `p`, but for those that others have locked."""
+    """The end of a SELECT that locks the rows of `p` and skips those that others have locked."""
     reading: bool
-    """Whether the transaction is for reading only."""
+    """Whether the transaction only reads."""
 
     def fetch(self, turns: Sequence[str], proposals: Sequence[str]) -> Known:
-        """These rows, and perhaps the turns of the proposals."""
+        """These rows, and possibly the turns of the proposals."""
         ...
 
     def find(self, where: str, values: Sequence[object]) -> list[Row]:
-        """The rows of proposals that `SELECT` gives with this condition, order and limit."""
+        """The rows of proposals that `SELECT` returns with this condition, order and limit."""
         ...
 
     def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -86,13 +86,13 @@ class Database(Protocol):
         ...
 
     def write(self, sql: str, values: Sequence[object] = ()) -> None:
-        """Execute; an error may show only at a later statement."""
+        """Execute; an error may appear only with a later statement."""
         ...
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Append to the log; an error may show only at a later statement."""
+        """Append to the log; an error may appear only with a later statement."""
         ...
 
     def settle(self) -> None:
-        """Have the commit return only when all that was read is on the disk."""
+        """Make the commit return only when everything that was read is on disk."""
         ...

@@ -13,7 +13,7 @@ logger = logging.getLogger("sayso.ledger")
 
 
 class Lease:
-    """Shows other processes that the process `owner` lives, from its first claim on.
+    """Shows other processes that the process `owner` is alive, from its first claim on.
 
     It is renewed three times in `seconds`, for what is `held` then.
     """
@@ -30,7 +30,7 @@ class Lease:
         self._stopped = threading.Event()
 
     def hold(self) -> None:
-        """Begin to renew the lease, unless that has begun; raises LedgerUnavailable."""
+        """Start renewing the lease, once; raises LedgerUnavailable."""
         with self._lock:
             if self._held or not self._store.shared:
                 return
@@ -39,12 +39,12 @@ class Lease:
             try:
                 renewer.start()
             except RuntimeError as error:
-                # Without it this process would pass for dead in the middle of a long call.
+                # Without renewal, others would consider this process dead during a long call.
                 raise LedgerUnavailable(f"no claim can be kept alive: {error}") from error
             self._held = True
 
     def stop(self) -> None:
-        """Renew the lease no more."""
+        """Stop renewing the lease."""
         self._stopped.set()
 
     def _renew(self) -> None:

@@ -1,8 +1,7 @@
 """Lock files that are held for as long as this process lives.
 
-A process that user code forks inherits the locks of its parent. It would keep them after the
-parent's death, so that the parent passed for alive and everybody else stayed locked out. So it
-closes them.
+A process forked by user code inherits the locks of its parent. If it kept them, a dead parent would
+still look alive, and everybody else would stay locked out; so the child closes them.
 """
 
 from __future__ import annotations
@@ -15,20 +14,21 @@ _open: set[int] = set()
 
 
 def opened(path: Path) -> int:
-    """The descriptor of the file at `path`, made with mode 0600 where there is none, to lock it."""
+    """The descriptor of the file at `path`, for locking; the file is created with mode 0600 if
+    missing."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     _open.add(descriptor)
     return descriptor
 
 
 def closed(descriptor: int) -> None:
-    """Close what `opened` gave, and free its lock."""
+    """Close a descriptor from `opened`, and free its lock."""
     _open.discard(descriptor)
     os.close(descriptor)
 
 
 def taken(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Lock the file unless another descriptor's lock on it stands against that."""
+    """Lock the file; false if another descriptor's lock prevents it."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except OSError:

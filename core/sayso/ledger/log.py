@@ -1,14 +1,14 @@
-"""The append-only log: hash chains over who proposed, decided, claimed and finished what.
+"""The append-only log: hash chains over all proposals, decisions, claims and outcomes.
 
-Each row's hash covers the hash before it in its chain, its number, its time and its entry, so a
-row that is changed, removed or inserted breaks the chain at its place. Entries hold digests of
-contents, never contents (design, section 6). Whoever can rewrite the whole log can forge it: keep
-an exported head elsewhere if that matters to you.
+Each row's hash covers the hash before it in its chain, its number, its time and its entry, so a row
+that is changed, removed or inserted breaks the chain at its place. Entries have digests of
+contents, never contents (design, section 6). Somebody who can rewrite the whole log can forge it:
+keep an exported head elsewhere if that matters to you.
 
 There are `CHAINS` chains, so that transactions on different proposals need not wait for one
-another: all rows of a proposal are in the chain that its id says. One chain more holds summaries,
-each with the newest row of all others: a chain of which the end was cut off, or all of it,
-disagrees with the newest summary.
+another; all rows of a proposal are in the chain that its id determines. One further chain has
+summaries, each with the newest row of every other chain: if the end of a chain, or all of it, was
+removed, it disagrees with the newest summary.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from sayso.ledger import Head, LogRow, Proposal, Reading, Store, Transaction
 from sayso.wire.canonical import canonical
 
 CHAINS = 16
-"""The number of chains, which no store can change later: a proposal's chain follows from it."""
+"""The number of chains. No store can change it later: it determines a proposal's chain."""
 SUMMARY = CHAINS
 """The number of the chain of summaries; the others are numbered from 0."""
 CHECKPOINT = "checkpoint"
-"""The `event` of the entry that a purge leaves: `{"event", "seq", "hash"}` of the last row gone."""
+"""The `event` of a purge's entry: `{"event", "seq", "hash"}` of the last removed row."""
 
 
 def genesis(chain: int) -> str:
-    """What stands as `previous` in row 1 of a chain."""
+    """The `previous` of row 1 of a chain."""
     return f"{chain:064x}"
 
 
@@ -45,23 +45,23 @@ def digest(value: object) -> str:
 
 
 def log_row(head: Head | None, chain: int, at: float, entry: dict[str, Any]) -> LogRow:
-    """The row that `entry` makes behind `head`, the newest row of the chain, if it has any."""
+    """The row for `entry` after `head`, the newest row of the chain, if it has any."""
     seq, previous = (head.seq + 1, head.hash) if head else (1, genesis(chain))
     return LogRow(seq, at, entry, previous, _hash(previous, seq, at, entry), chain)
 
 
 def hashed_tail(at: float, entry: Mapping[str, Any]) -> bytes:
-    """What a row's hash covers behind `["`, its `previous`, `",`, its `seq` and `,`."""
+    """The part of a row's hashed text after `["`, its `previous`, `",`, its `seq` and `,`."""
     return canonical([at, entry])[1:]
 
 
 def append(tx: Transaction, entry: dict[str, Any]) -> None:
-    """Append `entry` at the store's time to the chain of the proposal that it names."""
+    """Append `entry`, at the store's time, to the chain of the proposal that it names."""
     tx.append_log(chain_of(str(entry.get("id", ""))), entry)
 
 
 def log(tx: Transaction, event: str, row: Proposal) -> None:
-    """Append to the log what became of the row: who and when, and digests of its contents."""
+    """Append to the log a change of the row: by whom and when, and digests of its contents."""
     entry: dict[str, Any] = {
         "event": event,
         "id": row.id,
@@ -89,7 +89,7 @@ def log(tx: Transaction, event: str, row: Proposal) -> None:
 
 
 def log_unstarted(tx: Transaction, unstarted: Mapping[str, str]) -> None:
-    """Append to the log which decided calls were not started, and the type of each error."""
+    """Append to the log the decided calls that were not started, with the type of each error."""
     for id_, row in tx.proposals([*unstarted]).items():
         append(tx, {"event": "not_started", "id": id_, "name": row.name, "why": unstarted[id_]})
 
@@ -98,7 +98,7 @@ def checkpoint(tx: Transaction, purged: Sequence[LogRow]) -> None:
     """Append the entry that accounts for `purged`: the oldest rows of one chain, in order and not
     empty.
 
-    A store calls it from `purge` after it has deleted them.
+    A store calls it from `purge` after deleting them.
     """
     last = purged[-1]
     tx.append_log(last.chain, {"event": CHECKPOINT, "seq": last.seq, "hash": last.hash})
@@ -107,7 +107,7 @@ def checkpoint(tx: Transaction, purged: Sequence[LogRow]) -> None:
 def summarise(tx: Transaction) -> None:
     """Append a summary: the newest row of each chain, as `{"heads": {chain: [seq, hash]}}`.
 
-    It locks no other chain. One that would say the same as the newest is left out.
+    It locks no other chain. A summary equal to the newest one is left out.
     """
     newest = tx.heads()
     last = newest.pop(SUMMARY, None)
@@ -123,7 +123,7 @@ def _hash(previous: str, seq: int, at: float, entry: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The first place at which a chain is not what was written: row number and what is wrong."""
+    """The first inconsistency of a chain: the row's number and what is wrong."""
 
     seq: int
     text: str
@@ -137,8 +137,8 @@ class Problem:
 class Chain:
     """A check of one chain page by page: `feed` each page in order, then `end`.
 
-    `start` is the row before the first page, None to begin with the oldest row there is. `named`
-    is what a summary says of the chain.
+    `start` is the row before the first page; None begins with the oldest row there is. `named` is
+    what a summary says of the chain.
     """
 
     def __init__(
@@ -159,8 +159,8 @@ class Chain:
         return None
 
     def end(self, head: Head | None = None) -> Problem | None:
-        """What is wrong with the chain as a whole; `head` is the store's word for its newest
-        row."""
+        """The problem of the chain as a whole, or None; `head` is its newest row according to the
+        store."""
         if self._purged:
             gone = _missing(1, self._purged.seq)
             return self._problem(1, f"{gone} and no checkpoint accounts for that")
@@ -230,10 +230,10 @@ async def verify_store(store: Store, page: int = 1_000) -> Problem | None:
 
 
 async def verified(store: Store, page: int = 1_000) -> tuple[Problem | None, int]:
-    """The first problem of the log in `store`, or None, and the number of rows looked at."""
+    """The first problem of the log in `store`, or None, and the number of rows checked."""
     total = 0
     named: dict[str, Any] = {}
-    # The summaries first: what they name was written before the chains are read.
+    # Read the summaries first: the rows they name were written before the chains are read.
     for number in (SUMMARY, *range(CHAINS)):
         chain, newest = Chain(number, named=_head(named.get(str(number)))), None
         async for rows, head in pages(store, number, page):

@@ -1,7 +1,8 @@
-"""Which row a command without an id means (design, section 6, "Commands")."""
+"""Finds the row that a command without an id means (design, section 6, "Commands")."""
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -16,9 +17,9 @@ _ByText = dict[bytes, list[Proposal]]
 class Lookup:
     """The rows that the commands of one request may mean, in one transaction.
 
-    Nothing is looked for twice: a request may hold thousands of commands, and thousands of
-    messages before them. `shown` are the rows that its ids name and their turns'; `visible` and
-    `settle` are those of the rules.
+    No search is repeated: a request may have thousands of commands, and thousands of messages
+    before them. `shown` are the rows that its ids name and their turns'; `visible` and `settle` are
+    those of the rules.
     """
 
     def __init__(
@@ -33,18 +34,18 @@ class Lookup:
         self._tx = tx
         self._who = who
         self._conversation = conversation
-        # Those that are found here join them.
+        # Rows found here are added.
         self._shown = frozenset(shown)
         self._visible = visible
         self._settle = settle
         self._found: dict[tuple[bytes, int], Sequence[Proposal]] = {}
         self._own: _ByText | None = None
         self._walked: dict[int, _ByText] = {}
-        # The places where something may have been proposed; those without it leave.
+        # The places where something may have been proposed; places without a proposal are removed.
         self._left = list(range(len(conversation.references)))
 
     def row(self, choice: Choice) -> Proposal | None:
-        """The row that the command means; equal commands of one turn are taken in their order."""
+        """The row that the command means; equal commands of one turn are matched in their order."""
         wanted = canonical(command_identity(choice.input or {}))
         place = (wanted, choice.message)
         if place not in self._found:
@@ -55,14 +56,15 @@ class Lookup:
 
     def _in_conversation(self, wanted: bytes, message: int) -> Sequence[Proposal]:
         if self._own is None:
-            # Of more than one page those that were made last.
+            # If there is more than one page, read the newest rows.
             found = self._tx.find(conversation=self._conversation.id, newest=True)
             self._own = self._by_text(reversed(found))
         rows = self._own.get(wanted, [])
         near = {row.reference for row in rows}
         places = sorted(self._places[one] for one in near if one in self._places)
         if places:
-            # Asked for twice, as after a lost reply: what was decided, else the newer one.
+            # Asked for twice, for instance after a lost reply: take the decided one, or else the
+            # newer one.
             reference = self._conversation.references[_nearest_first(places, message)[0]]
             same = self._told([row for row in rows if row.reference == reference])
             return _of_turn(same, [row for row in same if row.decision] or same)
@@ -79,21 +81,21 @@ class Lookup:
             equal = [self._settle(self._tx, row) for row in self._told(rows[wanted])]
             open_ = [row for row in equal if row.state in OPEN]
             same = _of_turn(equal, open_ or equal)
-            # Of several turns that have ended, nobody knows whose outcome is asked for.
+            # If several turns have ended, it is unclear whose outcome is asked for.
             return same if open_ or len(same) == len(equal) else []
         return []
 
     def _told(self, rows: Sequence[Proposal]) -> Sequence[Proposal]:
-        """Of rows that were proposed at one place those of which the client has the reply, where
-        its messages have any id of that."""
+        """Of rows proposed at one place, those whose reply the client has, if its messages have any
+        id from that place."""
         return [row for row in rows if row.id in self._shown] or rows
 
     def _near(self, message: int) -> Iterator[_ByText]:
-        """What was proposed to this user after each reference, the nearest to the message first."""
+        """The proposals to this user after each reference, the nearest to the message first."""
         for place in _nearest_first(self._left, message):
             if place not in self._walked:
                 reference = self._conversation.references[place]
-                # Everybody who says the same has this reference.
+                # Everybody whose messages are the same has this reference.
                 found = self._tx.find(reference=reference, newest=True)
                 own = (row for row in reversed(found) if row.user == self._who.user)
                 self._walked[place] = self._by_text(own)
@@ -111,13 +113,21 @@ class Lookup:
 
 
 def _nearest_first(places: Sequence[int], message: int) -> list[int]:
-    """The ascending `places` in the order in which what a message decides is looked for: what was
-    proposed before it, the latest first. What was proposed in answer to it comes after."""
+    """The ascending `places` in the order of the search for a message's decision: proposals made
+    before the message, the latest first; then those made in answer to it."""
     after = bisect_left(places, message)
     return [*reversed(places[:after]), *reversed(places[after:])]
 
 
 def _of_turn(rows: Sequence[Proposal], stated: Sequence[Proposal]) -> Sequence[Proposal]:
-    """The rows of the turn of what was `stated` last."""
+    """The rows in the turn of the last row in `stated`."""
     turn = max(stated, key=lambda row: row.created).turn if stated else None
     return [row for row in rows if row.turn == turn]
+
+
+def name_of_unissued(choice: Choice, who: Requester, conversation: Conversation) -> str:
+    """The id for a command that was never proposed and has none."""
+    place = [conversation.id, *conversation.references[choice.message : choice.message + 1]]
+    wanted = command_identity(choice.input or {})
+    parts = [place, wanted, choice.ordinal, who.principal, who.tenant, who.user]
+    return hashlib.sha256(canonical(parts)).hexdigest()[:32]

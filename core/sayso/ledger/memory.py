@@ -1,4 +1,4 @@
-"""The ledger of one process, gone with it: `memory://`, for tests and trials."""
+"""The ledger of one process, lost when it ends: `memory://`, for tests and trials."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class MemoryStore:
                 self._connection().write(sql, (time.time() + seconds, key(owner), key(id_)))
 
     def hold(self, owner: str) -> None:
-        """Nothing to hold: the rows die with the process."""
+        """There is nothing to hold: the rows die with the process."""
 
     def dead(self, owner: Owner) -> bool:
-        """False: who holds a row here lives in this process."""
+        """False: every owner of a row here is this process."""
         return False
 
     def _connection(self) -> SqliteConnection:

@@ -1,10 +1,10 @@
-"""How the tables of older stores become those of today, step by step and forward only.
+"""Migrations of older stores' tables, step by step and forward only.
 
-A step is what was true when it was written: it names tables and columns itself, and never changes
-later. `tests/ledger/dumps` has a store of each version, from which the steps are tested.
+A step never changes: it names tables and columns itself, as they were when it was written.
+`tests/ledger/dumps` has a store of each version, with which the steps are tested.
 
-Every transaction looks at the version of its store: what another process migrates to a newer one
-while this one has it open is refused from then on.
+Every transaction checks the version of its store. If another process migrates it while this one has
+it open, this one refuses it from then on.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ INSERT INTO sayso_chains (chain, seq, previous, hash) VALUES {rows};
 """
 _GENESIS = ", ".join(f"({chain}, 0, '', '{chain:064x}')" for chain in range(17))
 STEPS = (
-    # One chain became several; its rows stay, as those of chain 0. The column `chain` has no
-    # default, so that a process of version 1 which still has the store open appends nothing.
+    # The only chain became chain 0 of several, with its rows. The column `chain` has no default, so
+    # a process of version 1 that still has the store open cannot append anything.
     Step(
         2,
         sqlite="""
@@ -72,7 +72,7 @@ CREATE INDEX sayso_proposals_emptied ON sayso_proposals (ended) WHERE kept = 0;
 
 
 def steps(version: int) -> Iterator[Step]:
-    """The steps from a store of `version` to one of today, in their order."""
+    """The steps from a store of `version` to today's, in order."""
     return (step for step in STEPS if version < step.version <= SCHEMA)
 
 
@@ -82,7 +82,7 @@ def statements(sql: str) -> list[str]:
 
 
 def newer(name: str, version: int, another: str) -> str:
-    """What is said of a store that is too new, at the start."""
+    """The error for a store that is too new, at the start."""
     return (
         f"{name} has schema {version}, and this Sayso knows {SCHEMA}; "
         f"upgrade Sayso or set 'approvals.ledger' to another {another}"
@@ -90,7 +90,7 @@ def newer(name: str, version: int, another: str) -> str:
 
 
 def changed(version: object) -> str:
-    """What is said of a store whose schema another process has changed meanwhile."""
+    """The error for a store whose schema another process has changed meanwhile."""
     return (
         f"the approvals store has schema {version} by now, made by a newer Sayso, and this one "
         f"knows {SCHEMA}; restart it with the newer version"

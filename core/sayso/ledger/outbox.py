@@ -1,9 +1,9 @@
-"""Reading the log from where a reader stopped: for outboxes, inboxes and streams of events.
+"""Reading the log from a cursor: for outboxes, inboxes and streams of events.
 
-A cursor is opaque to its reader. It holds, for each chain, the number and hash of the last row that
-was read, and of two rows further back. After an older database was restored it may name a row that
-the log does not have: then reading goes on behind the newest row that the cursor and the log have
-in common, and what is read again has the same event id as before, so readers drop what they know.
+A cursor is opaque to its reader. For each chain it holds the number and hash of the last row read,
+and of two rows further back. After an older backup of the database was restored, it may name a row
+that the log does not have. Reading then continues after the newest row that the cursor and the log
+have in common. Rows read again have the same event id as before, so that readers can drop them.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from sayso.ledger.log import CHAINS
 
 _VERSION = 1
 _STEPS = (32, 1024)
-"""A cursor also holds the newest rows read whose numbers these divide."""
+"""A cursor also holds the newest rows read whose numbers are multiples of these."""
 _PLACE = struct.Struct(">Q8s")
 _NO_MARK = bytes(8)
 _ID = 32
 
 
 class _Place(NamedTuple):
-    """A row by its number and the beginning of its hash; number 0 is before the first row."""
+    """A row, by its number and the beginning of its hash; number 0 is before the first row."""
 
     seq: int
     mark: bytes = _NO_MARK
 
 
 _Trail = tuple[_Place, ...]
-"""Of one chain the last row read, then the rows further back."""
+"""For one chain: the last row read, then the rows further back."""
 _BEGIN: _Trail = (_Place(0),) * (1 + len(_STEPS))
 
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """A row of the log for readers: its `id` is the same each time that it is read."""
+    """A row of the log for readers; its `id` is the same each time that it is read."""
 
     id: str
     row: LogRow
@@ -53,10 +53,10 @@ class LogEvent:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What was read: the events of each call in their order, those of several nearly by time.
+    """The events read: those of each call in order, those of several calls approximately by time.
 
-    `gap` is the number of rows that a purge removed before they were read. `more` is whether
-    further rows were there.
+    `gap` is the number of rows that a purge removed before they were read. `more` says whether
+    there were further rows.
     """
 
     events: list[LogEvent]
@@ -66,23 +66,23 @@ class Page:
 
 
 async def read(store: Store, cursor: str | None = None, limit: int = 100) -> Page:
-    """The next rows behind `cursor`, at most `limit`; None begins with the oldest row there is.
+    """The next rows after `cursor`, at most `limit`; None begins with the oldest row there is.
 
-    The rows are on the disk. Raises ValueError for a text that is no cursor.
+    The rows are on disk. Raises ValueError for a text that is no cursor.
     """
     trails = None if cursor is None else _decoded(cursor)
     return await store.run(Reading(partial(_read, trails=trails, limit=limit), only=True))
 
 
 async def newest(store: Store) -> str:
-    """The cursor behind the newest rows, for a reader that begins now."""
+    """The cursor after the newest rows, for a reader that begins now."""
     heads = await store.run(Reading(lambda tx: tx.heads(), only=True))
     return _encoded({chain: _at(heads.get(chain)) for chain in range(CHAINS)})
 
 
 @dataclass(slots=True)
 class _Found:
-    """Of one chain: behind which row to go on, the rows from there, and how many are missing."""
+    """For one chain: the row to continue after, the rows from there, and how many are missing."""
 
     trail: _Trail
     rows: Sequence[LogRow]
@@ -103,14 +103,14 @@ def _read(tx: Transaction, trails: Mapping[int, _Trail] | None, limit: int) -> P
     return Page(
         events=[LogEvent(row.hash[:_ID], row) for row in taken],
         cursor=_encoded(after),
-        # A reader that only begins has missed nothing.
+        # A reader without a cursor has missed nothing.
         gap=sum(one.gap for one in found.values()) if trails else 0,
         more=full or len(taken) < sum(len(one.rows) for one in found.values()),
     )
 
 
 def _pages(tx: Transaction, places: Mapping[int, _Place], each: int) -> dict[int, list[LogRow]]:
-    """Of each chain the row at its place, where the log has it, and the rows behind it."""
+    """For each chain: the row at its place, if the log has it, and the rows after it."""
     pages: dict[int, list[LogRow]] = {chain: [] for chain in places}
     after = {chain: max(place.seq - 1, 0) for chain, place in places.items()}
     for row in tx.log(after, each + 1):
@@ -137,7 +137,7 @@ def _back(trail: _Trail) -> Iterator[_Place]:
 
 
 def _behind(place: _Place, trail: _Trail, rows: list[LogRow]) -> _Found | None:
-    """The rows behind the place, or None where the log does not have it."""
+    """The rows after the place; None if the log does not have the place."""
     kept = tuple(each if each.seq <= place.seq else place for each in (place, *trail[1:]))
     if place.seq and not rows:
         return None
@@ -161,7 +161,7 @@ def _at(head: Head | None) -> _Trail:
 
 
 def _mark(digest: str) -> bytes:
-    # Not from its hex digits: a falsified hash may be any text.
+    # Hash the text itself, not its hex digits: a falsified hash may be any text.
     return sha256(digest.encode("utf-8", "surrogatepass")).digest()[:8]
 
 

@@ -1,7 +1,7 @@
-"""Who is alive on this machine: one locked file for each process that uses a store.
+"""Living processes of this machine: one locked file for each process that uses a store.
 
-The kernel frees a lock when its process dies, however it dies, so a free lock means a dead owner
-at once, without waiting for a lease.
+The kernel frees a lock when its process dies, however it dies. A free lock therefore means a dead
+owner, known at once, without waiting for a lease.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @functools.cache
 def boot_id() -> str:
-    """The running kernel's boot id; empty where there is none to read."""
+    """The running kernel's boot id; empty if none can be read."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -29,7 +29,8 @@ def boot_id() -> str:
 
 
 class Owners:
-    """The lock files in `folder`, one for each owner id; made when first needed."""
+    """The lock files in `folder`, one for each owner id; the folder is created when first
+    needed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -39,7 +40,7 @@ class Owners:
     def hold(self, owner: str) -> None:
         """Lock `owner`'s file until `release` or the end of this process; remove stale files.
 
-        Raises OSError where the folder cannot be written, ValueError for an id that is no name.
+        Raises OSError if the folder cannot be written, ValueError for an id that is no file name.
         """
         if not _NAME.fullmatch(owner):
             raise ValueError("an owner id must be letters, digits, '-' and '_'")
@@ -50,7 +51,7 @@ class Owners:
                 self._held[owner] = self._locked(owner)
 
     def release(self) -> None:
-        """Give every held lock back; idempotent."""
+        """Release every held lock; may be called repeatedly."""
         with self._lock:
             for owner, descriptor in self._held.items():
                 (self.folder / owner).unlink(missing_ok=True)
@@ -75,7 +76,8 @@ class Owners:
             os.close(descriptor)
 
     def _locked(self, owner: str) -> int:
-        # Others judge by the final name, so it appears only when the lock is already held.
+        # Others judge by the final name, so create the file under it only when it is already
+        # locked.
         draft = self.folder / f".{owner}"
         descriptor = locks.opened(draft)
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -3,30 +3,64 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from functools import partial
+from typing import Protocol
 
 from sayso.ledger import Store, Transaction
 from sayso.ledger.log import summarise
 
+logger = logging.getLogger("sayso.ledger")
+PURGE_SECONDS = 3600.0
+SOON = 60.0
 _FIRST = 100
 _LEAST, _MOST = 10, 1_000
 _WANTED = 0.04
-"""Seconds that a batch should take: less than half of what others may wait for it."""
+"""Seconds that a batch should take: less than half of the time others may wait for it."""
+
+
+class Purges(Protocol):
+    """The record that is purged."""
+
+    async def purge(self, retention: float, log_retention: float | None) -> object:
+        """Remove what is older than so many seconds."""
+        ...
+
+
+class Retention(Protocol):
+    """The settings that say how long what is kept."""
+
+    retention: float
+    ttl: float
+    log_retention: float | None
+
+
+async def purge_regularly(ledger: Purges, kept: Retention) -> None:
+    """Remove what is old from the ledger, after the start and every hour; what is kept for less
+    than a day is there no longer than a twenty-fourth of that beyond its time."""
+    pause = min(PURGE_SECONDS, max(SOON, min(kept.retention, kept.ttl) / 24))
+    await asyncio.sleep(SOON)
+    while True:
+        try:
+            await ledger.purge(kept.retention, kept.log_retention)
+        except Exception:
+            logger.warning("the ledger could not be purged", exc_info=True)
+        await asyncio.sleep(pause)
 
 
 async def purged(
     store: Store, retention: float, ttl: float, log_retention: float | None
 ) -> tuple[int, int, int]:
-    """Purge until nothing is left that is so many seconds old, and summarise the log; gives the
-    sums of what was removed.
+    """Purge everything older than these seconds, and summarise the log; returns the sums of the
+    removed rows.
 
-    A batch that took long makes the next one smaller. Between two of them others have as much time
-    as the last one took.
+    After a slow batch the next one is smaller. Between two batches, others get as much time as the
+    last one took.
     """
 
-    # One time for all batches: each leaves a checkpoint in the log, which would itself be old
-    # enough for the next batch of a purge that keeps nothing.
+    # One time for all batches. Each leaves a checkpoint in the log; with a later time, the next
+    # batch of a purge that keeps nothing would find that checkpoint old enough to remove.
     now = await store.run(lambda tx: tx.now)
 
     def batch(tx: Transaction, limit: int) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""The record of proposals, decisions and outcomes: each coroutine one transaction, or a wait.
+"""The record of proposals, decisions and outcomes: each coroutine is one transaction, or a wait.
 
 The rules are in `rules`, written once over a `Store` (design, section 6).
 """
@@ -15,6 +15,7 @@ from sayso.errors import InvalidRequest, StillRunning
 from sayso.ledger import (
     OPEN,
     Decision,
+    Pending,
     Proposal,
     Reading,
     State,
@@ -88,12 +89,12 @@ class Ledger:
         self._writes = Writes(store)
         self._claiming = Claiming(store, self._rules, self._lease, self._writes, held)
 
-    def visible(self, row: Proposal, who: Requester) -> bool:
+    def visible(self, row: Proposal | Pending, who: Requester) -> bool:
         """Whether the proposal exists for `who`."""
         return self._rules.visible(row, who)
 
     async def open(self) -> None:
-        """Open the store; raises ConfigError naming it and the way out."""
+        """Open the store; raises ConfigError with its name and the way out."""
         await self.store.open()
 
     async def check(self) -> None:
@@ -115,10 +116,10 @@ class Ledger:
     ) -> None:
         """Record proposals with their suspended turn, and the reply that ends a continuation.
 
-        One transaction: a crash leaves either all of it or nothing. It does not wait for the disk:
-        what a loss of power takes of it runs nothing, for an approval of an unknown call is refused
-        and a continuation without a reply is claimed again. Raises StillRunning when another
-        process took the continuation over meanwhile.
+        One transaction: a crash leaves either all of it or nothing. It does not wait for the disk,
+        since a power loss that undoes it makes nothing run: an approval of an unknown call is
+        refused, and a continuation without a reply is claimed again. Raises StillRunning if another
+        process took over the continuation meanwhile.
         """
         continued = [id_ for id_, _ in continuing.turns] if continuing is not None else []
 
@@ -161,15 +162,19 @@ class Ledger:
         alone: bool = False,
         decided_by: str | None = None,
     ) -> Decided:
-        """Match the choices to proposals, record the decisions, and claim what begins now.
+        """Match the choices to proposals, record the decisions, and claim the calls that start now.
 
-        `shown` are further ids of the history. Raises InvalidRequest, with one item for each
-        refused choice and nothing recorded. `dry` only looks: no decision, no grant; without
-        `claim` decisions are recorded and nothing is granted, `alone` claims only where a single
-        call is to be started. `decided_by` names the person where `who` only stands for the
-        proposal's principal (the command line). A call that `hinders` keeps from starting is not
-        claimed: the request that decides it is refused, or the call waits; the log says why it was
-        refused, and the row stays as it is, for a service that may start it.
+        - `shown`: further ids of the history.
+        - `dry`: only look; no decision, no grant.
+        - `claim` false: record decisions, grant nothing.
+        - `alone`: claim only if a single call is to be started.
+        - `decided_by`: the person, if `who` only stands for the proposal's principal (command
+          line).
+        - `hinders`: may return a reason for not starting a call. It is then not claimed: the
+          request that decides it is refused, or the call waits. The log has the reason, and the row
+          stays unchanged, for a service that may start it.
+
+        Raises InvalidRequest, with one item for each refused choice; then nothing is recorded.
         """
         ids = list(dict.fromkeys([*shown, *(c.id for c in choices if c.id)]))
         claim = claim and not dry and any(c.approved for c in choices)
@@ -200,20 +205,24 @@ class Ledger:
         reading = Reading(work, proposals=ids)
         try:
             if claim:
-                return await self._claiming.run(reading, sent.token)
-            return await self.store.run(reading)
+                decided = await self._claiming.run(reading, sent.token)
+            else:
+                decided = await self.store.run(reading)
         except InvalidRequest:
-            # What was told to have expired stays so, whatever becomes of the clock; the refusal
-            # has undone that it was recorded.
+            # Persist the expiry that we reported, so that a clock adjustment cannot revive the
+            # proposal. The refusal rolled back its record.
             if late:
                 await self.settle(late)
             if unstarted:
                 await self.store.run(partial(log_unstarted, unstarted=unstarted))
             raise
+        if decided.fresh:
+            self._writes.notify(decided.fresh)
+        return decided
 
     async def claim(self, choice: Choice, found: Decided, id_: str, who: Requester) -> Grant | None:
-        """The grant for a call that was approved and whose place is there; None where it is not to
-        be started any more. `found` has its row as it stands then."""
+        """The grant for an approved call that now has its place to run; None if it is not to be
+        started any more. `found` has its row as it was then."""
         sent = self._claiming.sent()
 
         def work(tx: Transaction) -> Decided:
@@ -226,11 +235,14 @@ class Ledger:
 
         now = await self._claiming.run(Reading(work, proposals=[id_]), sent.token)
         found.rows |= now.rows
+        found.resting |= now.resting
         return now.grants[0] if now.grants else None
 
-    async def give_back(self, grants: Sequence[Grant], told: Sequence[Proposal] = ()) -> None:
+    async def give_back(
+        self, grants: Sequence[Grant], told: Sequence[Proposal] = (), *, refused: bool = False
+    ) -> None:
         """Hand back those `grants` whose calls have not begun, and the rejected calls `told` of
-        which the callable was not told."""
+        which the callable was not told. With `refused` they were to begin, and rest now."""
         unbegun = [grant for grant in grants if grant.withdraw()]
         ids = [grant.proposal.id for grant in unbegun] + [row.id for row in told]
 
@@ -239,7 +251,7 @@ class Ledger:
             for grant in unbegun:
                 row = rows.get(grant.proposal.id)
                 if row is not None and row.fence == grant.fence:
-                    self._rules.hand_back(tx, row, again=grant.again)
+                    self._rules.hand_back(tx, row, again=grant.again, refused=refused)
             for row in told:
                 if row.id in rows and row.owner is not None:
                     self._rules.untell(tx, rows[row.id], row.owner.claim)
@@ -251,15 +263,32 @@ class Ledger:
         if ids:
             await self._writes.now_or_later(work, ids, given_back)
 
-    async def claim_for_callable(self, turn: str, found: Decided) -> None:
+    async def abandon(self, grant: Grant) -> None:
+        """Renew the lease of a call no more that goes on and that nobody waits for: unless it ends
+        before, its outcome is unknown when that is over."""
+
+        def work(tx: Transaction) -> None:
+            row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
+            if row is not None and row.fence == grant.fence:
+                self._rules.abandon(tx, row)
+
+        await self._writes.now_or_later(work, [grant.proposal.id])
+
+    async def claim_for_callable(self, turn: str, found: Decided) -> float:
         """Claim what is decided of a callable's turn at once: approved calls to carry out, and
-        rejected ones to tell it; each once."""
+        rejected ones to tell it; each once.
+
+        Gives the seconds for which one of them rests; then nothing was claimed.
+        """
         sent = self._claiming.sent()
 
         def work(tx: Transaction) -> Decided:
             rows = [self._rules.settle(tx, row) for row in tx.find(turn=turn)]
             claimed = Decided(rows={row.id: row for row in rows})
-            for row in rows:
+            late = {row.id: row.rests - tx.now for row in rows if row.state == "APPROVED"}
+            claimed.resting = {id_: seconds for id_, seconds in late.items() if seconds > 0}
+            waits = claimed.resting or found.hindered(rows)
+            for row in () if waits else rows:
                 if row.state == "APPROVED":
                     self._rules.grant(tx, claimed, row, sent)
                 elif row.state == "REJECTED" and row.owner is None:
@@ -270,6 +299,7 @@ class Ledger:
         found.rows |= claimed.rows
         found.grants += claimed.grants
         found.told += claimed.told
+        return max(claimed.resting.values(), default=0.0)
 
     async def finish(
         self,
@@ -280,9 +310,9 @@ class Ledger:
         duration: float | None = None,
         session: dict[str, Any] | None = None,
     ) -> bool:
-        """Record the outcome of a claimed call; false when a later claim made ours void.
+        """Record the outcome of a claimed call; false if a later claim voided ours.
 
-        An INDETERMINATE call whose real end comes later takes that end.
+        If an INDETERMINATE call's real outcome arrives later, it replaces the unknown one.
         """
 
         def work(tx: Transaction) -> bool:
@@ -305,8 +335,8 @@ class Ledger:
     ) -> tuple[bool, Continuation | None]:
         """`finish`, then `continue_turns` for the turn of the call if that was its only call.
 
-        One transaction instead of two. Without a continuation, because another request has
-        continued the turn or does so now, `continue_turns` has to be called.
+        One transaction instead of two. Returns no continuation if another request has continued the
+        turn or is doing so; then `continue_turns` has to be called.
         """
         token = self._claiming.sent().token
 
@@ -324,8 +354,8 @@ class Ledger:
     async def reject(
         self, ids: Sequence[str], reason: str, who: Requester, *, approved: bool = False
     ) -> list[Proposal]:
-        """Reject those of `ids` that are pending, with `approved` also those that were approved and
-        have not begun to run; gives the rejected rows."""
+        """Reject the pending ones of `ids`, with `approved` also those that were approved and not
+        claimed yet; returns the rejected rows."""
         open_ = OPEN if approved else {"PENDING"}
 
         def work(tx: Transaction) -> list[Proposal]:
@@ -338,17 +368,26 @@ class Ledger:
                 log(tx, "rejected", row)
             return rows
 
-        return await self.store.run(work)
+        rejected = await self.store.run(work)
+        self._writes.notify([row.id for row in rejected])
+        return rejected
+
+    async def decided_elsewhere(self, id_: str, until: float, pause: float) -> None:
+        """Return when the proposal may have been decided, after `pause` seconds at the latest.
+
+        Raises StillRunning after `until`.
+        """
+        await self._writes.changed(id_, until, pause)
 
     async def continue_turns(
         self, ids: Sequence[str], request: str, *, decided: Collection[str] | None, until: float
     ) -> Continuation | dict[str, Any]:
         """Claim the continuation of suspended turns for the message whose digest is `request`.
 
-        Gives the recorded reply instead when this message already continued one of them, or when
-        the last replies know all calls that are `decided`; None for a message that has words of
-        its own, which need an answer. While another request continues a turn, waits; raises
-        StillRunning when `until` (monotonic seconds) passes first.
+        Returns the recorded reply instead if this message already continued one of them, or if the
+        last replies know all calls in `decided`. Returns None for a message with words of its own,
+        which need an answer. Waits while another request continues a turn; raises StillRunning when
+        `until` (monotonic seconds) passes first.
         """
         token = self._claiming.sent().token
 
@@ -374,7 +413,7 @@ class Ledger:
     async def release(self, continuation: Continuation) -> None:
         """Give back a continuation that failed or was cancelled, so that it can be claimed again.
 
-        While the store is away this is retried in the background.
+        While the store is unavailable this is retried in the background.
         """
         ids = [id_ for id_, _ in continuation.turns]
 
@@ -388,8 +427,8 @@ class Ledger:
         await self._writes.now_or_later(work, ids, ended)
 
     def check_recorded(self, id_: str) -> None:
-        """Raise LedgerUnavailable if the store has been refusing this row's outcome for long:
-        waiting on helps nobody."""
+        """Raise LedgerUnavailable if the store has been refusing this row's outcome for long, so
+        that waiting would be pointless."""
         self._writes.check(id_)
 
     async def outcomes(self, ids: Sequence[str], until: float) -> dict[str, Proposal]:
@@ -405,15 +444,15 @@ class Ledger:
         self, retention: float, log_retention: float | None = None
     ) -> tuple[int, int, int]:
         """Remove contents older than `retention` seconds, turns that ended `ttl` seconds ago, and
-        what of the record and its log is older than `log_retention`, if it is given.
+        rows of the record and its log older than `log_retention`, if that is given.
 
-        Gives the numbers of contents, turns, and rows of the record and the log.
+        Returns the numbers of contents, turns, and rows of the record and the log.
         """
 
         return await purged(self.store, retention, self.ttl, log_retention)
 
     async def settle(self, ids: Sequence[str]) -> dict[str, Proposal]:
-        """The rows, updated for what has expired and for owners that have died."""
+        """The rows, updated for expiry and for owners that have died."""
 
         def work(tx: Transaction) -> dict[str, Proposal]:
             return {id_: self._rules.settle(tx, r) for id_, r in tx.proposals(ids).items()}

@@ -1,8 +1,8 @@
 """Proposals, suspended turns and the log as rows of an SQL database.
 
-Columns hold what `find`, `renew` and `purge` look for; the rest is JSON text in `doc`, contents in
-a table of their own (see `texts`). The statements are common to SQLite and PostgreSQL, with `?`
-for values.
+Columns have the values that `find`, `renew` and `purge` search by. Everything else is JSON text in
+`doc`; contents are in a table of their own (see `texts`). The statements are common to SQLite and
+PostgreSQL, with `?` for values.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from sayso.ledger import Head, LogRow, Proposal, State, SuspendedTurn, chains, log
+from sayso.ledger import Head, LogRow, Pending, Proposal, State, SuspendedTurn, chains, log
 from sayso.ledger.chains import Entry
 from sayso.ledger.database import SELECT, Database, Known, MustWrite, Row
 from sayso.ledger.tables import SET_META
@@ -22,9 +22,11 @@ from sayso.ledger.texts import (
     key,
     load_proposal,
     load_turn,
+    loads,
 )
 
 _CHUNK = 500
+_OF_PENDING = ("agent", "principal", "tenant", "address")
 
 
 def _column(value: str | float) -> str | float | None:
@@ -46,7 +48,8 @@ def _insert(table: str, columns: Sequence[str]) -> str:
 class _Table:
     """The statements that write rows whose `fixed` columns never change.
 
-    Updating the other columns leaves most indexes alone, which are what a write costs.
+    Updating only the other columns leaves most indexes unchanged; indexes are the main cost of a
+    write.
     """
 
     def __init__(self, name: str, fixed: Sequence[str], others: Sequence[str]) -> None:
@@ -72,7 +75,7 @@ _PUT_CONTENTS = _upsert("sayso_contents", ("id", "doc"))
 
 
 def _fixed(proposal: Proposal) -> tuple[Any, ...]:
-    # By conversation and reference only commands are looked up.
+    # Only commands are looked up by conversation and reference.
     named = (proposal.conversation, proposal.reference) if proposal.kind == "command" else ("", "")
     return (proposal.turn, *named, proposal.created, proposal.index)
 
@@ -80,9 +83,9 @@ def _fixed(proposal: Proposal) -> tuple[Any, ...]:
 class SqlTransaction:
     """`Transaction` over a Database.
 
-    `entries` are to be appended to the log when the transaction ends, and `earlier` those of the
-    works before it in the same one. `wrote` is whether anything was written. `known` are rows of
-    the transaction; `own` those of them that this work has read or written.
+    `entries` will be appended to the log when the transaction ends; `earlier` are those of the
+    previous works in the same transaction. `wrote` says whether anything was written. `known` are
+    rows of the transaction, `own` those of them that this work has read or written.
     """
 
     def __init__(self, db: Database, now: float, earlier: list[Entry], known: Known) -> None:
@@ -94,7 +97,7 @@ class SqlTransaction:
         self._db = db
         self._known = known
         self._seen: dict[str, str | None] = {}
-        # The values of the fixed columns as they stand in the database.
+        # The values of the fixed columns as they are in the database.
         self._fixed: dict[tuple[_Table, str], tuple[Any, ...]] = {}
 
     def proposals(self, ids: Sequence[str]) -> dict[str, Proposal]:
@@ -118,8 +121,8 @@ class SqlTransaction:
         where, values = _conditions(
             {"turn": turn, "conversation": conversation, "reference": reference, "owner": owner}
         )
-        # A planner that walks an index in its order to save the sort would read all of a state's
-        # rows; expressions keep it to the selective column.
+        # To save the sort, a planner might walk an index in its order and read all rows of a state;
+        # expressions in ORDER BY make it use the selective column.
         narrow = bool(values)
         if state is not None:
             where.append("p.state || '' = ?" if narrow else "p.state = ?")
@@ -135,6 +138,23 @@ class SqlTransaction:
         order = f"{first} {way}, p.position {way}, p.id {way}"
         condition = f"{' AND '.join(where) or '1 = 1'} ORDER BY {order} LIMIT ?"
         return list(self._load(self._db.find(condition, [*values, limit])))
+
+    def pending(self, after: tuple[float, int, str] | None, limit: int) -> list[Pending]:
+        values: list[object] = []
+        where = ""
+        if after is not None:
+            where = "AND (p.created, p.position, p.id) < (?, ?, ?)"
+            values = [after[0], after[1], key(after[2])]
+        sql = (
+            "SELECT p.created, p.position, p.ended, p.doc "
+            f"FROM sayso_proposals p WHERE p.state = 'PENDING' {where} "
+            "ORDER BY p.created DESC, p.position DESC, p.id DESC LIMIT ?"
+        )
+        return [
+            Pending(row["id"], created, position, ended, *map(row.get, _OF_PENDING))
+            for created, position, ended, doc in self._db.read(sql, [*values, limit])
+            for row in [loads(doc)]
+        ]
 
     def put(self, proposal: Proposal) -> None:
         doc, contents = dump_proposal(proposal)
@@ -181,6 +201,16 @@ class SqlTransaction:
         )
         self.own.turns[row] = (row, owner and owner.lease, doc)
 
+    def notes(self, prefix: str) -> dict[str, str]:
+        sql = "SELECT key, value FROM sayso_meta WHERE key >= ? AND key < ?"
+        return dict(self._db.read(sql, (prefix, f"{prefix}\x7f")))
+
+    def note(self, name: str, text: str | None) -> None:
+        if text is None:
+            self._write("DELETE FROM sayso_meta WHERE key = ?", (name,))
+        else:
+            self._write(SET_META, (name, text))
+
     def append_log(self, chain: int, entry: dict[str, Any]) -> None:
         if self._db.reading:
             raise MustWrite
@@ -220,7 +250,7 @@ class SqlTransaction:
         self._db.read(_NEWEST)
 
     def _fetch(self, turns: Sequence[str], proposals: Sequence[str]) -> None:
-        """Have these rows in `own`."""
+        """Load these rows into `own`."""
         for own, known, keys in (
             (self.own.turns, self._known.turns, turns),
             (self.own.proposals, self._known.proposals, proposals),
@@ -248,8 +278,8 @@ class SqlTransaction:
         if self._fixed.get((table, row)) == fixed:
             self._write(table.update, (*others, row))
         else:
-            # A row that was not there must not take the place of one that another transaction has
-            # inserted meanwhile.
+            # If the row was absent, use INSERT: it must not overwrite a row that another
+            # transaction has inserted meanwhile.
             self._write(table.insert if absent else table.put, values)
             self._fixed[table, row] = fixed
 

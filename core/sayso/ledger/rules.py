@@ -1,8 +1,7 @@
-"""The rules of the ledger, as steps of one transaction: who may decide, what may run, once."""
+"""The rules of the ledger as steps of one transaction: who may decide, what may run, once."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import secrets
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sayso.errors import InvalidRequest
-from sayso.ledger import OPEN, Proposal, State, Transaction
+from sayso.ledger import OPEN, Pending, Proposal, State, Transaction
 from sayso.ledger.beginnings import Beginnings, Claim
 from sayso.ledger.choices import (
     MINT,
@@ -22,28 +21,30 @@ from sayso.ledger.choices import (
     Grant,
     Hinders,
     Requester,
-    command_identity,
-    complete,
     contradiction,
     decision_of,
-    edit_digest,
     edited_twice,
+    may_be_issued,
     not_issued,
     refuse,
     refused,
+    revise,
     unknown_outcome,
     would_start,
     wrong_edit,
 )
-from sayso.ledger.claims import Claims, suspend_again
+from sayso.ledger.claims import ABANDONED, Claims, rest, suspend_again
 from sayso.ledger.log import log
-from sayso.ledger.lookup import Lookup
-from sayso.wire.canonical import canonical
+from sayso.ledger.lookup import Lookup, name_of_unissued
 
 logger = logging.getLogger("sayso.ledger")
 NOT_RUN = (
     "Error: not run: it had not begun when its process was taken for dead and its outcome was "
     "reported as unknown; it is not run any more"
+)
+_OUTDATED = (
+    "the input was changed: revision {} is what would run; decide on that one, and send its input, "
+    "or its number as 'seen'"
 )
 
 
@@ -55,12 +56,12 @@ class Rules(Claims):
     deciders: Literal["principal", "any"]
     accept_unissued: bool
     for_callable: bool
-    """Whether the agent is a plain callable: then what nobody proposed is for it to carry out."""
+    """Whether the agent is a plain callable: it then carries out calls that nobody proposed."""
     begun: Beginnings
     agent: str | None = None
-    """Whose proposals there are; None: those of all agents, for the command line."""
+    """The agent whose proposals are visible; None: those of all agents, for the command line."""
     logged: set[tuple[str, int]] = field(default_factory=set)
-    """The claims, by call and fence, of which the log says that their process died."""
+    """The claims, by call and fence, whose death is already in the log."""
 
     def rows(self, tx: Transaction, ids: Sequence[str], who: Requester) -> Decided:
         """The visible proposals with these ids, and all others of their turns."""
@@ -70,14 +71,14 @@ class Rules(Claims):
         turns = tx.turns(list({r.turn for r in rows}))
         for id_ in {r.turn for r in rows}:
             calls = turns[id_].calls if id_ in turns else []
-            # A turn of which all rows are there already needs no second look for them.
+            # All rows of the turn are already there, so do not read them again.
             whole = bool(calls) and known.keys() >= set(calls)
             for row in [known[call] for call in calls] if whole else tx.find(turn=id_):
                 found.rows[row.id] = self.settle(tx, row)
         found.keep_turns(turns.values(), who)
         return found
 
-    def visible(self, row: Proposal, who: Requester) -> bool:
+    def visible(self, row: Proposal | Pending, who: Requester) -> bool:
         """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
         if self.agent is not None and row.agent not in ("", self.agent):
             return False
@@ -91,10 +92,13 @@ class Rules(Claims):
             row.state = "EXPIRED"
         elif row.state == "EXECUTING" and row.owner and self._dead(row.id, row.owner, tx.now):
             row.state, row.finished = "INDETERMINATE", tx.now
-            why = self._loss(row.owner)
+            owner, why = row.owner, self._loss(row.owner)
             row.output = unknown_outcome("".join(why), idempotent=row.idempotent)
+            if owner.id == ABANDONED:
+                # No process has died of it: this is an outcome like that of a timeout.
+                row.owner = None
             # A transaction that is refused or retried looks again.
-            if (claim := (row.id, row.owner.fence)) not in self.logged:
+            if (claim := (row.id, owner.fence)) not in self.logged:
                 self.logged.add(claim)
                 logger.warning(
                     "call %s of %s: %s, its outcome is unknown", row.id, row.name, why[0]
@@ -115,16 +119,17 @@ class Rules(Claims):
         *,
         dry: bool,
     ) -> None:
-        """Pair each choice with its row; raises InvalidRequest for what was never proposed."""
+        """Pair each choice with its row; raises InvalidRequest for a call that was never
+        proposed."""
         unknown: list[Choice] = []
         lookup = Lookup(tx, who, conversation, found.rows, self.visible, self.settle)
         rows = [_row(choice, found, lookup) for choice in choices]
         turn = secrets.token_hex(16)
         for index, (choice, row) in enumerate(zip(choices, rows, strict=True)):
             if row is None and choice.id:
-                # Stated twice, and issued for the first time by what stands before it here.
+                # Stated twice: the first one, earlier in this request, has issued it.
                 row = _row(choice, found, lookup)
-            if row is None and self.accept_unissued and _may_be_issued(choice):
+            if row is None and self.accept_unissued and may_be_issued(choice):
                 row = self._unissued(tx, choice, who, conversation)
                 if not row.turn:
                     row.turn, row.index = turn, index
@@ -151,10 +156,10 @@ class Rules(Claims):
     ) -> Proposal:
         """The row of a call that this service never proposed; only with `accept_unissued`.
 
-        It is recorded with its decision. A command without an id has one by which the same
-        request finds it again.
+        It is recorded with its decision. A command without an id gets one by which the same request
+        finds it again.
         """
-        id_ = choice.id or _name(choice, who, conversation)
+        id_ = choice.id or name_of_unissued(choice, who, conversation)
         known = tx.proposals([id_]).get(id_)
         if known is not None and (choice.id or not self.visible(known, who)):
             raise InvalidRequest([not_issued(choice)])
@@ -177,12 +182,15 @@ class Rules(Claims):
 
     def check(self, found: Decided, edit: Edit | None, hinders: Hinders | None = None) -> None:
         """Raise InvalidRequest for choices that are changed, too late or contradictory, and for
-        calls that would start now and that `hinders` keeps from it."""
+        calls that would start now and that `hinders` has a reason against."""
         items: list[dict[str, Any]] = []
         decided = [(choice, row) for choice, row in found.chosen if not choice.copy]
+        unseen = found.unseen()
         for choice, row in decided:
             if kind := contradiction(choice, row):
                 items.append(refused(choice, *kind))
+            elif row.id in unseen or found.outdated(choice, row):
+                items.append(refused(choice, "approval_changed", _OUTDATED.format(row.revision)))
             elif choice.approved and (message := _wrong_change(found, choice, row, edit)):
                 items.append(refused(choice, "approval_changed", message))
             elif hinders and would_start(choice, row) and (kind := hinders(row)):
@@ -208,7 +216,7 @@ class Rules(Claims):
         decided_by: str | None,
     ) -> None:
         """Record the decisions of this request; `write` stores the rows that no claim stores."""
-        # Of two carriers of one decision the first may state no input, and the other a changed one.
+        # If one decision is stated twice, one may have no input and the other a changed one.
         changes = {
             row.id: choice.input or {}
             for choice, row in found.chosen
@@ -218,8 +226,7 @@ class Rules(Claims):
             if choice.copy or row.state != "PENDING":
                 continue
             if edit and row.id in changes:
-                row.edited = edit(row, changes[row.id])
-                row.edit = edit_digest(changes[row.id])
+                revise(row, changes[row.id], edit(row, changes[row.id]))
             row.decision = decision_of(choice, who, tx.now)
             if decided_by is not None:
                 row.decision.who, row.decision.claimed = decided_by, True
@@ -237,23 +244,26 @@ class Rules(Claims):
                 tx.put(found.rows[id_])
 
     def starts(self, found: Decided) -> list[tuple[Choice, Proposal]]:
-        """What was approved and is to be started, each call once."""
+        """The approved calls to start, each once."""
         starts: dict[str, tuple[Choice, Proposal]] = {}
         for choice, row in found.chosen:
             again = row.state == "INDETERMINATE" and row.idempotent
             again = again and not (choice.copy or row.purged)
             startable = choice.approved and (row.state == "APPROVED" or again)
-            # A hindered one waits, or is a copy in the history, which refuses no request.
+            # A hindered call waits, or is a copy in the history, which does not refuse the request.
             hindered = found.hinders is not None and startable and found.hinders(row)
             if startable and not hindered and row.turn not in found.callables:
                 starts.setdefault(row.id, (choice, row))
         return list(starts.values())
 
     def claim(self, tx: Transaction, found: Decided, who: Requester, claim: Claim) -> None:
-        """Grant what is to be started."""
+        """Grant what is to be started, but for the calls that rest."""
         for choice, row in found.starts:
+            if row.rests > tx.now:
+                found.resting[row.id] = row.rests - tx.now
+                continue
             if row.state == "INDETERMINATE":
-                # A second run is this decision's, perhaps another person's.
+                # A re-run belongs to the new decision; its approver may differ from the first one.
                 row.decision = decision_of(choice, who, tx.now)
                 log(tx, "approved", row)
             self.grant(tx, found, row, claim)
@@ -267,7 +277,7 @@ class Rules(Claims):
         if again:
             self._reopen(tx, row.turn)
         row.fence += 1
-        # The output of a run of which nobody knows the end stays, for `unclaim`.
+        # The output of a run with unknown outcome stays, for `unclaim`.
         row.state, row.finished = "EXECUTING", None
         row.owner = self.owner_of(row.fence, tx.now, claim.token)
         tx.put(row)
@@ -278,8 +288,8 @@ class Rules(Claims):
         found.grants.append(granted)
 
     def _forgotten(self, tx: Transaction, row: Proposal) -> None:
-        """Record that this process began the call, which the store has forgotten: one that took
-        the place of another may be behind it."""
+        """Record that this process started a call that the store has forgotten: the store may be a
+        restored backup, or a standby that took over."""
         row.state, row.finished = "INDETERMINATE", tx.now
         why = "this process began it before, and the approvals store has lost what became of it"
         row.output = unknown_outcome(why, idempotent=row.idempotent)
@@ -287,7 +297,7 @@ class Rules(Claims):
         log(tx, row.state.lower(), row)
 
     def _reopen(self, tx: Transaction, id_: str) -> None:
-        """Let the turn be continued again: its recorded replies tell an outcome that is about to
+        """Let the turn be continued again: its recorded replies report an outcome that is about to
         change."""
         turn = tx.turns([id_]).get(id_)
         if turn is not None and self.settle_turn(tx, turn).state == "ENDED":
@@ -295,11 +305,12 @@ class Rules(Claims):
             tx.put_turn(turn)
 
     def disown(self, tx: Transaction, token: str, turns: Sequence[str]) -> None:
-        """Undo whatever a claim of ours, whose commit is in doubt, has claimed."""
+        """Undo everything that a claim of ours, whose commit is in doubt, has claimed."""
         states: tuple[State, ...] = ("EXECUTING", "INDETERMINATE")
         for row in [row for state in states for row in tx.find(owner=self.owner, state=state)]:
             if row.owner is not None and row.owner.claim == token:
-                # Whether there was an earlier run is not known here; only these may have had one.
+                # Whether there was an earlier run is unknown here; only an idempotent call may have
+                # had one.
                 self.hand_back(tx, row, again=row.idempotent)
         for id_ in turns:
             for row in tx.find(turn=id_, state="REJECTED"):
@@ -309,23 +320,28 @@ class Rules(Claims):
                 suspend_again(tx, turn)
 
     def tell(self, tx: Transaction, found: Decided, row: Proposal, token: str) -> None:
-        """Claim a rejected call of a callable, which is told of it once."""
+        """Claim a rejected call of a callable, to acknowledge it once."""
         row.owner = self.owner_of(row.fence, tx.now, token)
         tx.put(row)
         found.told.append(row)
 
     def untell(self, tx: Transaction, row: Proposal, token: str) -> None:
-        """Undo the claim `token` of a rejected call of which the callable was not told."""
+        """Undo the claim `token` of a rejected call that was not acknowledged to the callable."""
         if row.owner is not None and row.owner.claim == token:
             row.owner = None
             tx.put(row)
 
-    def hand_back(self, tx: Transaction, row: Proposal, *, again: bool) -> None:
+    def hand_back(
+        self, tx: Transaction, row: Proposal, *, again: bool, refused: bool = False
+    ) -> None:
         """Take back a claim of ours on which nothing ran; if somebody has reported meanwhile that
         the outcome is unknown, the call has failed and never runs.
 
-        With `again` an earlier run may have taken effect, whose outcome stays unknown.
+        With `again` an earlier run may have taken effect, whose outcome stays unknown. `refused`
+        says that the call was to begin: then it rests.
         """
+        if refused:
+            rest(tx, row)
         if row.state == "EXECUTING":
             self._unclaim(tx, row)
         elif row.state == "INDETERMINATE" and row.owner is not None:
@@ -336,7 +352,7 @@ class Rules(Claims):
             log(tx, row.state.lower(), row)
 
     def _unclaim(self, tx: Transaction, row: Proposal) -> None:
-        """Restore the row to its state before a claim of which nothing ran."""
+        """Restore the row to its state before a claim on which nothing ran."""
         row.state, row.owner = "APPROVED", None
         if row.output is not None:
             row.state, row.finished = "INDETERMINATE", tx.now
@@ -352,18 +368,16 @@ class Rules(Claims):
         duration: float | None,
         session: dict[str, Any] | None,
     ) -> bool:
-        """Record the outcome of a claimed call; false when a later claim made ours void."""
+        """Record the outcome of a claimed call; false if a later claim voided ours."""
         row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
         if row is None or not _still_ours(row, grant):
             return False
         if row.state in OPEN:
-            logger.warning(
-                "call %s of %s: the approvals store had lost its start", row.id, row.name
-            )
+            logger.warning("call %s of %s: the store had lost that it began", row.id, row.name)
             row.fence, row.decision = grant.fence, row.decision or grant.proposal.decision
             row.edited = row.edited or grant.proposal.edited
         if row.state != "INDETERMINATE" or session is not None:
-            # A late end says nothing of it: what was recorded when the call was given up stands.
+            # A late outcome has no session; keep the one recorded when the call was abandoned.
             row.session = session
         row.state, row.output, row.duration = state, output, duration
         row.finished, row.owner = tx.now, None
@@ -391,17 +405,5 @@ def _still_ours(row: Proposal, grant: Grant) -> bool:
 
 
 def _wrong_change(found: Decided, choice: Choice, row: Proposal, edit: Edit | None) -> str:
-    """Why an approval may not change the call; empty where it may, or changes nothing."""
+    """Why an approval may not change the call; empty if it may, or changes nothing."""
     return wrong_edit(choice, row, edit) if found.changed(choice, row) else ""
-
-
-def _may_be_issued(choice: Choice) -> bool:
-    return choice.approved and not choice.copy and complete(choice)
-
-
-def _name(choice: Choice, who: Requester, conversation: Conversation) -> str:
-    """The id for a command that was never proposed and has none."""
-    place = [conversation.id, *conversation.references[choice.message : choice.message + 1]]
-    wanted = command_identity(choice.input or {})
-    parts = [place, wanted, choice.ordinal, who.principal, who.tenant, who.user]
-    return hashlib.sha256(canonical(parts)).hexdigest()[:32]

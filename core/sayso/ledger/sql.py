@@ -1,16 +1,19 @@
-"""What stores over an SQL database share; the module that a store of your own imports from.
+"""The shared parts of stores over an SQL database; a store of your own imports from this module.
 
     from sayso import Store, Transaction, Owner, ...          # the protocol itself
     from sayso.ledger.sql import Writer, run_group, TABLES    # all but the connection
 
-`TABLES` makes the tables, with the database's own types in it, and `first_heads` the rows of the
-chains; `SCHEMA` is the version of both, `steps` are the migrations from an older one, `newer` and
-`changed` the refusals of another. A store writes a `Connection`, whose transactions append each
-`Entry` of the log to its chain, `ordered` so that none waits in a circle; `run_group` runs a group
-of works on it in one transaction, through a `SqlTransaction` with the rows that it has read as
-`Known`, and `Writer` gathers the works of all threads into such groups, one for each `Lane`.
-`unavailable` makes the error for a database that does not answer. The checks that every store must
-pass are `sayso.testing.STORE_CHECKS`.
+- `TABLES` creates the tables, with the database's own types, and `first_heads` the rows of the
+  chains. `SCHEMA` is the version of both, `steps` are the migrations from older versions; `newer`
+  and `changed` make the refusals of other versions.
+- You write a `Connection`, whose transactions append each `Entry` of the log to its chain, in the
+  order of `ordered`, so that no two wait for each other.
+- `run_group` runs a group of works on it in one transaction, through a `SqlTransaction` with the
+  rows that it has read as `Known`.
+- `Writer` gathers the works of all threads into such groups, one for each `Lane`.
+- `unavailable` makes the error for a database that does not answer.
+
+Every store must pass the checks in `sayso.testing.STORE_CHECKS`.
 """
 
 from __future__ import annotations

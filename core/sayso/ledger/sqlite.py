@@ -1,8 +1,8 @@
 """The ledger in an SQLite file, shared by all processes of a machine: `sqlite:///name.db`.
 
-A commit is on the disk before its result leaves (`synchronous=FULL`), so neither a killed process
-nor a power loss undoes a claim; works that need not wait for the disk are there directly after. The
-folder must be on a local disk: locks and the write-ahead log do not work over a network.
+A commit is on disk before its result is returned (`synchronous=FULL`), so neither a killed process
+nor a power loss undoes a claim. Works that need not wait for the disk are flushed directly after.
+The folder must be on a local disk: locks and the write-ahead log do not work over a network.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CAUSES = {
 class SqliteStore:
     """A `Store` in the file at `path`; `busy` and `patience` are in seconds.
 
-    `busy` bounds the wait for another program's lock on the file, `patience` the wait of a caller
+    `busy` limits the wait for another program's lock on the file, `patience` the wait of a caller
     for its result.
     """
 
@@ -73,7 +73,7 @@ class SqliteStore:
         self._health = Health(self.path)
 
     async def exists(self) -> bool:
-        """Whether a service has made it."""
+        """Whether the file exists."""
         return await asyncio.to_thread(self.path.exists)
 
     async def open(self) -> None:
@@ -121,7 +121,7 @@ class SqliteStore:
             raise LedgerUnavailable("the approvals store is closed")
         if self._renewer is None:
             self._renewer = self._connect()
-            # A lease need not outlive a power loss: no owner does.
+            # A lease need not survive a power loss: no owner does.
             self._renewer.flushed = False
         try:
             now, *_ = self._renewer.begin()
@@ -140,7 +140,7 @@ class SqliteStore:
         with self._explained():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._owners.folder.mkdir(mode=0o700, exist_ok=True)
-            # The file must never be opened besides SQLite while in use: POSIX drops a process's
+            # While in use, the file must never be opened except by SQLite: POSIX drops a process's
             # locks when any descriptor of the file is closed.
             if not self.path.exists():
                 self._create()
@@ -156,14 +156,14 @@ class SqliteStore:
         self._writer = Writer([Lane(self._group, after=db.flush)], patience=self._patience)
 
     def _create(self) -> None:
-        # A link may stand for a file that is not there yet.
+        # A link may point to a file that does not exist yet.
         file = os.path.realpath(self.path)
         with suppress(FileExistsError):
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
     def _share(self) -> None:
-        """Give files that root made beside the store to the store's owner, as SQLite does with its
-        log: after `sayso approvals` run by root the service would be locked out."""
+        """Give files that root created beside the store to the store's owner, as SQLite does with
+        its log. Otherwise `sayso approvals`, run by root, would lock out the service."""
         if os.geteuid() == 0:
             store = self.path.stat()
             for path in (self._gate, self._owners.folder):
@@ -171,7 +171,7 @@ class SqliteStore:
                     os.chown(path, store.st_uid, store.st_gid)
 
     def _connect(self) -> SqliteConnection:
-        # Where the file is gone SQLite would make an empty one, and for that drop the log.
+        # If the file is gone SQLite would create an empty one, and drop the log.
         raw = sqlite3.connect(
             f"{self.path.as_uri()}?mode=rw",
             uri=True,
@@ -193,13 +193,13 @@ class SqliteStore:
             db.wait(self._busy)
             db.enter()
             self._migrate(db)
-            # Proves that the file takes a write before anyone depends on it.
+            # Proves that the file accepts a write before anyone depends on it.
             db.write(SET_META, ("opened", str(time.time())))
             db.commit()
         except BaseException:
             db.rollback()
             raise
-        # Only now, so that the file of another program is left as it is.
+        # Done only now, so that the file of another program is left unchanged.
         if db.read("PRAGMA journal_mode = WAL") != [("wal",)]:
             raise ConfigError(
                 f"{self._name} cannot use a write-ahead log here; "
@@ -223,7 +223,7 @@ class SqliteStore:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
-        # A renewal that another process keeps out of the store must not hold up the end.
+        # If another process keeps a renewal from the store, that must not delay the shutdown.
         if self._renewing.acquire(timeout=1):
             for db in (self._db, self._renewer):
                 if db is not None:

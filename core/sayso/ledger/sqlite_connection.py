@@ -32,23 +32,23 @@ WAYS_OUT = {
     "IOERR": "cannot be read or written; check the disk and its free space",
     "BUSY": "is locked by another process; end that process, a backup tool perhaps",
 }
-"""What is said of the store for each of SQLite's errors, with the way out."""
+"""The explanation for each of SQLite's errors, with the way out."""
 UNFLUSHED = "cannot be flushed to disk; check the disk, restart the service"
 
 
 class Gate:
-    """A lock on a file, taken by one transaction of all processes at a time.
+    """A lock on a file, held by one transaction at a time among all processes.
 
-    SQLite lets waiting writers poll, up to 100 ms apart and in no order; this lock wakes the next
-    one at once. Correctness rests on SQLite's own locks alone.
+    SQLite makes waiting writers poll, up to 100 ms apart and in no order; this lock wakes the next
+    one at once. Correctness depends on SQLite's own locks alone.
     """
 
     def __init__(self, path: Path) -> None:
         self._descriptor = locks.opened(path)
 
     def wait(self, seconds: float) -> None:
-        """Enter within `seconds`; LedgerUnavailable where another process, stopped perhaps, does
-        not leave."""
+        """Enter within `seconds`; LedgerUnavailable if another process, possibly a stopped one,
+        keeps it."""
         end = time.monotonic() + seconds
         while not locks.taken(self._descriptor):
             if time.monotonic() > end:
@@ -68,20 +68,20 @@ class Gate:
 class SqliteConnection:
     """`Connection` over sqlite3; with a `gate` and the `path` of its file, or in memory.
 
-    `flushed` is whether commits from now on return only when they are on the disk.
+    `flushed` says whether commits from now on return only when they are on disk.
     """
 
     skip = ""
     reading = False
     flushed = True
     _flushes = True
-    """As `flushed`, for SQLite."""
+    """SQLite's current setting for `flushed`."""
     _behind = False
-    """Whether commits may not be on the disk yet."""
+    """Whether some commits may not be on disk yet."""
     _settling = False
-    """Whether the next commit flushes what others have committed, too."""
+    """Whether the next commit also flushes the commits of others."""
     _ended = ""
-    """Why nothing is taken any more."""
+    """Why the connection refuses everything."""
     _log: int | None = None
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
@@ -124,7 +124,7 @@ class SqliteConnection:
             raise unavailable(error, self.explained(error)) from error
 
     def wait(self, seconds: float) -> None:
-        """Let others leave the store first; LedgerUnavailable where that takes longer."""
+        """Let others leave the store first; LedgerUnavailable if that takes longer."""
         if self._gate:
             self._gate.wait(seconds)
 
@@ -146,29 +146,31 @@ class SqliteConnection:
         if self._gate:
             self._gate.leave()
         if self._settling:
-            # What another process has committed may not be on the disk yet.
+            # The commits of another process may not be on disk yet.
             self._behind, self._settling = True, False
             self.flush()
             if self._ended:
                 raise LedgerUnavailable(f"the approvals store {self._ended}")
 
     def open_log(self) -> None:
-        """Open the write-ahead log for `flush`, which must not come to want a descriptor."""
-        # SQLite makes the log when it first reads, beside the file that a link stands for.
+        """Open the write-ahead log for `flush` in advance, so that no descriptor can be lacking
+        later."""
+        # SQLite creates the log at its first read, beside the file that a link points to.
         self.read(OPENED)
         file = os.path.realpath(self._path or "")
         self._log = os.open(f"{file}-wal", os.O_RDONLY)
         self._inodes |= {path: os.stat(path).st_ino for path in (f"{file}-wal", f"{file}-shm")}
 
     def flush(self) -> None:
-        """Have all commits on the disk; after `open_log`."""
+        """Write all commits to disk; call `open_log` first."""
         if not self._behind or self._log is None:
             return
         self._behind = False
         try:
             getattr(os, "fdatasync", os.fsync)(self._log)
         except OSError:
-            # Nothing says what of it is on the disk; closed, it refuses all that would build on it.
+            # It is unknown what is on disk; closed, the store refuses everything that would build
+            # on it.
             logger.exception("the approvals store %s", UNFLUSHED)
             self._end(UNFLUSHED)
 
@@ -178,7 +180,8 @@ class SqliteConnection:
             if self.raw.in_transaction:
                 self.raw.execute("ROLLBACK")
         except sqlite3.Error:
-            # A failed ROLLBACK leaves no way to trust the connection; closed, it refuses all.
+            # After a failed ROLLBACK the connection cannot be trusted; closed, it refuses
+            # everything.
             self._end("cannot take back a change; check the disk, restart the service")
         finally:
             if self._gate:
@@ -202,7 +205,7 @@ class SqliteConnection:
         self.raw.close()
 
     def _check_file(self) -> None:
-        """A removed file, also of the log, would take commits that nobody ever sees again."""
+        """Commits to a removed file, or with a removed log, would never be seen again."""
         try:
             if all(os.stat(path).st_ino == inode for path, inode in self._inodes.items()):
                 return
@@ -223,7 +226,7 @@ def make_tables(db: SqliteConnection) -> None:
 
 
 def migrate(db: SqliteConnection, version: int) -> None:
-    """Make a store of `version` one of today, in the running transaction."""
+    """Migrate a store of `version` to today's, in the running transaction."""
     for step in migrations.steps(version):
         for statement in migrations.statements(step.sqlite):
             db.raw.execute(statement)
@@ -231,6 +234,6 @@ def migrate(db: SqliteConnection, version: int) -> None:
 
 
 def way_out(error: Exception) -> str:
-    """What is said of the store for an error, with the way out."""
+    """The explanation of an error, with the way out."""
     name = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_")
     return WAYS_OUT.get(name.split("_")[0], f"failed: {error}")

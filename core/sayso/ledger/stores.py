@@ -15,12 +15,12 @@ from sayso.ledger.record import Ledger
 
 _BUILT_IN = ("memory", "sqlite")
 _EXTRAS = {"postgresql": "postgres"}
-"""The schemes of other distributions of this repository, and the extra that brings each."""
+"""The schemes provided by other distributions of this repository, and the extra of each."""
 _MEMBERS = ("url", "shared", "open", "close", "run", "check", "renew", "hold", "dead")
 
 
 def open_store(url: str, base: Path, folder: Path) -> Store:
-    """The store that `url` names, not opened yet.
+    """The store that `url` names, not yet open.
 
     `memory://`; `sqlite:///name.db` relative to the folder `base`, `sqlite:////absolute.db`, and
     `sqlite://` for `approvals.db` in `folder`; any other scheme, `postgresql://` among them, by
@@ -57,7 +57,7 @@ def _installed(scheme: str, url: str) -> Store:
         raise ConfigError(f"the ledger {scheme}:// is not installed; try: {way}")
     if scheme not in found:
         names = sorted({*_BUILT_IN, *_EXTRAS, *found})
-        # What stands behind the first word may be a password.
+        # The part after the scheme's first word may be a password.
         shown = re.split(r"[^\w.+-]", scheme, maxsplit=1)[0][:20]
         close = nearest(shown, names)
         meant = f"; did you mean {close!r}?" if close else ""
@@ -72,13 +72,13 @@ def _installed(scheme: str, url: str) -> Store:
 
 
 def connect(url: str) -> Store:
-    """A built-in store as the group's factories make theirs: a relative path begins at the working
-    directory, and `sqlite://` is in the state folder that a service without settings has."""
+    """A built-in store, made as by a factory of the entry-point group: a relative path begins at
+    the working directory, and `sqlite://` is in the state folder of a service without settings."""
     return open_store(url, Path.cwd(), state_dir(Config()))
 
 
 def ledger_of(config: Config, agent: str | None = None, *, for_callable: bool = False) -> Ledger:
-    """The ledger that `[approvals]` configures, not opened; of all agents where none is named.
+    """The ledger that `[approvals]` configures, not yet open; of all agents if none is named.
 
     Raises ConfigError.
     """

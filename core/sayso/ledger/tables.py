@@ -1,15 +1,15 @@
-"""The tables of the SQL stores, and the statements that need no row of them as an object.
+"""The tables of the SQL stores, and the statements that handle no whole rows.
 
-The statements are common to SQLite and PostgreSQL, with `?` for values. Each index is a page more
-that an approval writes: there is one for what is looked up, and none besides.
+The statements are common to SQLite and PostgreSQL, with `?` for values. Each index costs an
+approval one more page to write, so there is one for each lookup, and no other.
 """
 
 from __future__ import annotations
 
 SCHEMA = 2
-"""The version of the tables below; a store with a larger one is refused, one with a smaller one
-becomes this by `migrations`. A release raises it, too, where it adds a field that an older Sayso
-must not lose when it writes the row back."""
+"""The version of the tables below. A store with a larger one is refused; one with a smaller one is
+migrated by `migrations`. A release also raises it for a new field that an older Sayso must not lose
+when it writes the row back."""
 
 TABLES = """
 CREATE TABLE sayso_meta (key {text} PRIMARY KEY, value {text} NOT NULL);

@@ -1,6 +1,6 @@
 """Proposals and suspended turns as JSON texts, for a store's columns.
 
-The texts are pure ASCII, so NUL and lone surrogates reach no database as such.
+The texts are pure ASCII, so no database has to store NUL or lone surrogates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LONGEST_KEY = 400
 def dumps(value: object) -> str:
     """`value` as compact JSON text in ASCII."""
     try:
-        # Four times as fast, but for lone surrogates, which it does not take.
+        # Four times as fast, but fails on lone surrogates.
         return to_json(value, ensure_ascii=True, inf_nan_mode="constants").decode()
     except ValueError:
         return json.dumps(value, separators=(",", ":"))
@@ -47,9 +47,9 @@ def loads(text: str) -> Any:
 
 
 def key(text: str) -> str:
-    """`text` as an indexed column holds it: printable ASCII of bounded length, one to one."""
+    """`text` in the form of an indexed column: printable ASCII of bounded length, one to one."""
     if len(text) <= _LONGEST_KEY and text.isascii() and text.isalnum():
-        # An id of Sayso's own, as nearly all are.
+        # Nearly all ids are Sayso's own, and need no change.
         return text
     if len(text) > _LONGEST_KEY:
         return "\\#" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -69,13 +69,13 @@ def dump_proposal(proposal: Proposal) -> tuple[str, str]:
 
 
 NO_CONTENTS = dumps([{}, None, None, None, None, None])
-"""The contents of a proposal that has none, or none any more."""
+"""The contents of a proposal that has none, or whose contents were purged."""
 
 
 def load_proposal(doc: str, contents: str | None, lease: float | None) -> Proposal:
-    """The inverse of `dump_proposal`; `contents` is None when purged, `lease` the column."""
+    """The inverse of `dump_proposal`; `contents` is None after a purge, `lease` is the column."""
     row: dict[str, Any] = loads(doc)
-    # A newer Sayso may have written more, here as in each of the rows.
+    # A newer Sayso may have written more fields, here and in other rows.
     *values, reason, sent = [*loads(contents or NO_CONTENTS), None][: len(_CONTENTS) + 2]
     row["owner"] = _load_owner(row["owner"], lease)
     if row["decision"]:

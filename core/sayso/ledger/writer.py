@@ -1,7 +1,7 @@
-"""Group commit: a thread runs all works that wait in one transaction, for one flush to disk.
+"""Group commit: a thread runs all waiting works in one transaction, with one flush to disk.
 
-A work that raises does not undo the others. Results leave only after the commit, with one wake-up
-for each event loop that waits.
+A work that raises does not undo the others. Results are delivered only after the commit, with one
+wake-up for each waiting event loop.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ T = TypeVar("T")
 Work = Callable[[Transaction], Any]
 _LARGEST_GROUP = 256
 _APART = 0.001
-"""At least so many seconds lie between the beginnings of two lanes that run side by side."""
+"""The least number of seconds between the starts of two lanes that run concurrently."""
 _logger = logging.getLogger("sayso.ledger")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a work returned, or raised."""
+    """The result of a work, or its exception."""
 
     value: Any = None
     error: BaseException | None = None
@@ -45,16 +45,16 @@ class Connection(Database, Protocol):
     """A Database that begins and ends transactions."""
 
     errors: tuple[type[Exception], ...]
-    """What its statements raise; the transaction is then lost."""
+    """The exceptions of its statements, after which the transaction is lost."""
 
     def begin(
         self, turns: Sequence[str] = (), proposals: Sequence[str] = ()
     ) -> tuple[float, Known]:
-        """Begin; returns the time, and what it takes to have these rows: all of them where each
-        answer takes a journey, so that questions are better asked together. Raises
-        LedgerUnavailable, or an error that is `retryable`.
+        """Begin; returns the time, and these rows if the connection fetches them in advance, which
+        it should do if each query is a round trip. Raises LedgerUnavailable, or an error that is
+        `retryable`.
 
-        Whatever `begin` or `commit` raise, `rollback` follows.
+        After any exception of `begin` or `commit`, `rollback` is called.
         """
         ...
 
@@ -67,19 +67,19 @@ class Connection(Database, Protocol):
         ...
 
     def retryable(self, error: Exception) -> bool:
-        """Whether `error` asks to run the transaction again (a deadlock)."""
+        """Whether to run the transaction again after `error` (a deadlock)."""
         ...
 
     def explained(self, error: Exception) -> str:
-        """For the log: the store, what `error` says of it, and the way out."""
+        """A line for the log: the store, the meaning of `error`, and the way out."""
         ...
 
 
 def run_group(db: Connection, works: Sequence[Work], retries: int = 5) -> list[Outcome]:
     """Run `works` in one transaction and commit it; one outcome for each.
 
-    A statement that fails loses the whole transaction: then each work gets one of its own. Raises
-    LedgerUnavailable when nothing can be begun, or it is unknown whether the commit happened.
+    A failing statement loses the whole transaction; then each work gets one of its own. Raises
+    LedgerUnavailable if no transaction can begin, or if it is unknown whether the commit happened.
     """
     try:
         return _together(db, works)
@@ -101,7 +101,7 @@ def unavailable(cause: BaseException, explained: str = "") -> LedgerUnavailable:
 
 
 def _all(error: LedgerUnavailable, count: int) -> list[Outcome]:
-    # One object raised in several tasks would gather all their tracebacks.
+    # One exception object raised in several tasks would collect all their tracebacks.
     outcomes: list[Outcome] = []
     for _ in range(count):
         copy = LedgerUnavailable(str(error))
@@ -120,7 +120,7 @@ def _together(db: Connection, works: Sequence[Work]) -> list[Outcome]:
     try:
         return _transaction(db, works, savepoints=False)
     except _Tainted:
-        # Rare: what refuses does so before it writes. So savepoints wait until one needs them.
+        # Rare: works refuse before they write. Use savepoints only once one was needed.
         return _transaction(db, works, savepoints=True)
 
 
@@ -131,7 +131,7 @@ def _transaction(db: Connection, works: Sequence[Work], *, savepoints: bool) -> 
         now, known = db.begin(*named(works))
         for work in works:
             if savepoints and entries:
-                # A work that is undone must not take the entries of others with it.
+                # Append first: a work that is undone must not take the entries of others with it.
                 db.append(entries)
                 entries.clear()
             tx = SqlTransaction(db, now, entries, known)
@@ -189,7 +189,7 @@ class _Job:
     loop: AbstractEventLoop
 
     def as_work(self) -> Work:
-        """The work, unless nobody waits for it any more when its turn comes."""
+        """The work; nothing if its caller was cancelled before its turn."""
         if isinstance(self.work, Reading):
             return replace(self.work, work=self._run)
         return self._run
@@ -204,8 +204,8 @@ class _Job:
 class Lane:
     """A way to the store, with a thread of its own.
 
-    `group` is given what waits and returns an outcome for each; what it raises is the outcome of
-    all; `after` is called when they have left. `stalled` may cut the connection.
+    `group` gets the waiting works and returns an outcome for each; its exception is the outcome of
+    all. `after` is called when the outcomes were delivered. `stalled` may cut the connection.
     """
 
     group: Callable[[Sequence[Work]], list[Outcome]]
@@ -213,17 +213,17 @@ class Lane:
     after: Callable[[], None] = lambda: None
     thread: threading.Thread | None = None
     since: float = 0.0
-    """When the group that runs began, 0.0 where none runs."""
+    """When the running group began; 0.0 if none runs."""
     wakened: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
 
 
 class Writer:
     """The threads that run works for one store of this process.
 
-    A lane takes all that waits as one group. The second lane and those after it take what waits
-    while the ones before them are under way, so far apart that groups do not become smaller than
-    the distance to the store makes good. A work that has no outcome within `patience` seconds
-    raises LedgerUnavailable for its caller, and lanes that take so long are told that they are
+    A lane takes all waiting works as one group. The second lane and the following ones take works
+    while the earlier ones are busy, but only at such intervals that the groups do not become
+    smaller than the round trip to the store is worth. A work without an outcome within `patience`
+    seconds raises LedgerUnavailable for its caller; a lane that takes so long is reported as
     stalled.
     """
 
@@ -233,13 +233,13 @@ class Writer:
         self._jobs: deque[_Job] = deque()
         self._idle = list(range(len(lanes)))
         self._pausing = False
-        # When the next lane may begin beside others, by how long groups take.
+        # When the next lane may start beside others, based on how long groups take.
         self._due = self._took = 0.0
         self._closed = False
         self._lock = threading.Lock()
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
-        """`work`'s result once it is committed; a cancelled work that has not begun never does."""
+        """`work`'s result once it is committed; a work cancelled before it began never runs."""
         loop = asyncio.get_running_loop()
         future: Future[T] = loop.create_future()
         with self._lock:
@@ -254,7 +254,7 @@ class Writer:
             timer.cancel()
 
     def close(self, seconds: float = 10.0) -> None:
-        """Run what waits, then end the threads; idempotent."""
+        """Run the waiting works, then end the threads; may be called repeatedly."""
         with self._lock:
             self._closed = True
             for number in self._idle:
@@ -269,7 +269,7 @@ class Writer:
                     lane.thread.join(1)
 
     def _wake(self) -> None:
-        """Have the first idle lane take what waits, unless one is about to."""
+        """Have the first idle lane take the waiting works, unless one is about to."""
         if not self._idle or self._pausing:
             return
         number = min(self._idle)
@@ -288,7 +288,7 @@ class Writer:
         if not future.done():
             future.set_exception(LedgerUnavailable("the approvals store did not answer in time"))
             for lane in self._lanes:
-                # Not a group that began only lately, on a connection that works again.
+                # Not if the group began recently, on a connection that works again.
                 if lane.since and time.monotonic() - lane.since > self._patience / 2:
                     lane.stalled()
 
@@ -300,7 +300,7 @@ class Writer:
                 lane.after()
 
     def _taken(self, number: int, lane: Lane) -> list[_Job] | None:
-        """What waits now, or as soon as something does; None after the end."""
+        """The works that wait, now or as soon as there are any; None after the end."""
         while True:
             pause = self._due - time.monotonic()
             if number and pause > 0:
@@ -336,7 +336,7 @@ class Writer:
 
 
 def _groups(jobs: Sequence[_Job]) -> list[list[_Job]]:
-    """The jobs that run together, and each by itself that must run alone."""
+    """The jobs that run together, and separately each one that must run alone."""
     alone = [job for job in jobs if getattr(job.work, "alone", False)]
     together = [job for job in jobs if job not in alone] if alone else list(jobs)
     return [group for group in (together, *([job] for job in alone)) if group]

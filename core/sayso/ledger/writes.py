@@ -1,27 +1,49 @@
-"""Writes that must reach the store: retried, and told to the requests that wait for them."""
+"""Writes that must reach the store: retried, and announced to the requests that wait for them."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from sayso.errors import LedgerUnavailable
 from sayso.ledger import Store, Transaction
 from sayso.ledger.log import summarise
-from sayso.ledger.waiting import Waiting
+from sayso.ledger.waiting import LOOK, Waiting
 
 T = TypeVar("T")
 Work = Callable[[Transaction], None]
 Then = Callable[[], None]
+
+
+def _nothing() -> None:
+    """Nothing follows."""
+
+
 _PATIENCE = 10.0
 _SUMMARISED = 256
-"""After so many proposals a process appends a summary of the log's chains."""
+"""A process appends a summary of the log's chains after this many proposals."""
 _UNRECORDED = (
     "the approvals store does not take the outcome of what has run; it is kept until it does: "
     "send the same request again"
 )
+
+
+async def accepted(
+    write: Callable[[], Awaitable[T]], refused: Callable[[LedgerUnavailable], None]
+) -> T:
+    """The result of `write`, which is called until the store accepts it; `refused` gets the error
+    of each other time, and may raise it to give up."""
+    pause = 0.05
+    while True:
+        try:
+            return await write()
+        except LedgerUnavailable as error:
+            refused(error)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, 5.0)
 
 
 class Writes:
@@ -33,17 +55,17 @@ class Writes:
         self._background: set[asyncio.Task[None]] = set()
         self._waiting = Waiting()
         self._not_summarised = 0
-        # Since when the store refuses to record what became of these calls and turns.
+        # Since when the store has been refusing to record the outcomes of these calls and turns.
         self._refused: dict[str, float] = {}
 
     def stop(self) -> None:
-        """Give up what is still to be written."""
+        """Abandon the writes still outstanding."""
         self._stopped = True
         for task in self._background:
             task.get_loop().call_soon_threadsafe(task.cancel)
 
     async def told(self, ids: Sequence[str], writing: Awaitable[T]) -> T:
-        """The result of `writing`; requests that wait for these rows are notified."""
+        """The result of `writing`; then requests that wait for these rows are notified."""
         try:
             written = await writing
         except LedgerUnavailable:
@@ -55,8 +77,8 @@ class Writes:
         self._waiting.notify(ids)
         return written
 
-    async def now_or_later(self, work: Work, ids: Sequence[str], then: Then) -> None:
-        """Run `work`, or if the store is away, have it run `later`; call `then` when it has run."""
+    async def now_or_later(self, work: Work, ids: Sequence[str], then: Then = _nothing) -> None:
+        """Run `work`; if the store is unavailable, run it `later`. Call `then` when it has run."""
         try:
             await self.told(ids, self._store.run(work))
         except LedgerUnavailable:
@@ -64,28 +86,26 @@ class Writes:
         else:
             then()
 
-    def later(self, work: Work, ids: Sequence[str], then: Then = lambda: None) -> None:
-        """Run `work` in the background as soon as the store takes it, until `stop`; call `then`
+    def later(self, work: Work, ids: Sequence[str], then: Then = _nothing) -> None:
+        """Run `work` in the background as soon as the store accepts it, until `stop`; call `then`
         when it has run."""
         task = asyncio.ensure_future(self._retried(work, ids, then))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
     async def _retried(self, work: Work, ids: Sequence[str], then: Then) -> None:
-        pause = 0.05
-        while not self._stopped:
-            try:
-                await self.told(ids, self._store.run(work))
-            except LedgerUnavailable:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, 5.0)
-            else:
+        def refused(error: LedgerUnavailable) -> None:
+            if self._stopped:
+                raise error
+
+        if not self._stopped:
+            with suppress(LedgerUnavailable):
+                await accepted(lambda: self.told(ids, self._store.run(work)), refused)
                 then()
-                return
 
     def summarise(self, proposed: int) -> None:
-        """Append a summary to the log, in the background, where enough was proposed since the last
-        one."""
+        """Append a summary to the log, in the background, if there were enough proposals since the
+        last one."""
         self._not_summarised += proposed
         if self._not_summarised >= _SUMMARISED:
             self._not_summarised = 0
@@ -95,10 +115,11 @@ class Writes:
         """Wake the requests of this process that wait for these rows."""
         self._waiting.notify(ids)
 
-    async def changed(self, id_: str, until: float) -> None:
-        """Return when the row may have changed; raises StillRunning, or as `check` does."""
+    async def changed(self, id_: str, until: float, pause: float = LOOK) -> None:
+        """Return when the row may have changed, after `pause` seconds at the latest. Raises
+        StillRunning, and the error of `check`."""
         self.check(id_)
-        await self._waiting.changed(id_, until)
+        await self._waiting.changed(id_, until, pause)
 
     def check(self, id_: str) -> None:
         """Raise LedgerUnavailable if the store has been refusing this row for long."""

@@ -1,6 +1,6 @@
-"""The sockets of the service: the only code that knows how uvicorn is made inside.
+"""The sockets of the service: the only code that uses uvicorn's internals.
 
-uvicorn promises nothing of what stands here; a new version of it is checked against this page.
+uvicorn does not guarantee any of this; check each new version of it against this page.
 
 - `listener`: `uvicorn.Server` and `uvicorn.Config` as base classes. Overridden are `Config.load`,
   and of the server `startup`, `shutdown` and `capture_signals`; read are `server_state` (its

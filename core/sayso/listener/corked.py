@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 SEND_TIME = 60.0
-"""Seconds in which a client must take something of what waits to be sent to it."""
+"""Seconds in which a client must take some of the data waiting for it."""
 
 
 class CorkedTransport:
-    """A transport that sends what one iteration of the loop wrote as one.
+    """A transport that sends everything written in one iteration of the loop at once.
 
     uvloop sends on every `write`: the head and the body of a response, and each frame of many,
     would be a system call of its own.
@@ -20,7 +20,8 @@ class CorkedTransport:
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        # Asked for with every request; the rest is found by `__getattr__`, at ten times the price.
+        # Read with every request; other attributes are found by `__getattr__`, at ten times the
+        # cost.
         self.is_closing = transport.is_closing
         self.get_protocol = transport.get_protocol
         self._loop = asyncio.get_running_loop()
@@ -38,7 +39,7 @@ class CorkedTransport:
             self._waiting.append(data)
 
     def write_now(self, data: bytes) -> None:
-        """Send `data` at once, after what is already waiting; for output that is complete."""
+        """Send `data` at once, after the data already waiting; for output that is complete."""
         if self._waiting is not None:
             self._waiting.append(data)
             self.flush()
@@ -51,9 +52,9 @@ class CorkedTransport:
         self.watch()
 
     def watch(self) -> None:
-        """Abort the connection if the client takes nothing of what waits for SEND_TIME seconds.
+        """Abort the connection if the client takes none of the waiting data for SEND_TIME seconds.
 
-        Otherwise it could hold that memory, and the connection, for as long as it likes.
+        Otherwise it could occupy that memory, and the connection, as long as it likes.
         """
         if self._unsent is None and (size := self._transport.get_write_buffer_size()):
             self._unsent = self._loop.call_later(SEND_TIME, self._look, size)
@@ -76,7 +77,7 @@ class CorkedTransport:
         self._transport.abort()
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Send the waiting data."""
         waiting, self._waiting = self._waiting, None
         if waiting and not self.is_closing():
             self._transport.write(waiting[0] if len(waiting) == 1 else b"".join(waiting))

@@ -1,10 +1,10 @@
 """Chat requests that the listener answers without a task of their own.
 
-A task, its future and the coroutines of ASGI around a turn cost as much as the turn, and each of
-their hand-overs is one more round of the event loop. Here the parsed request goes to the endpoint
-at once, and callbacks write what comes back. A request that is unusual in any way (a body in
-chunks or a long one, pipelining, a foreign host, `Expect`, …) goes through ASGI, which answers the
-same byte for byte (`tests/test_exchange.py`).
+A task, its future and the coroutines of ASGI around a turn cost as much as the turn, and each step
+between them takes one more round of the event loop. Here the parsed request goes to the endpoint at
+once, and callbacks write the reply. A request that is unusual in any way (a body in chunks or a
+long one, pipelining, a foreign host, `Expect`, …) goes through ASGI, which answers the same byte
+for byte (`tests/test_exchange.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
 from sayso.errors import Busy, Stopping
-from sayso.hosting.streams import Begun, EventStream
+from sayso.hosting.streams import EventStream
 from sayso.http.disconnect import A_MOMENT, delayed_calls
 from sayso.http.endpoints import JSON, ChatEndpoint, Headers
 from sayso.http.ndjson import NDJSON
@@ -27,6 +27,7 @@ from sayso.listener.half_closed import CONTINUE
 from sayso.turns.output import Gathered
 from sayso.wire.encoding import encode_lines
 from sayso.wire.events import IntermittentUpdate
+from sayso.workers.running import Begun
 
 logger = logging.getLogger("sayso.server")
 SIGN_OF_LIFE = encode_lines([IntermittentUpdate("")])
@@ -34,7 +35,7 @@ TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 
 class Connection(Protocol):
-    """What is asked of the connection that a request came on."""
+    """The operations needed of the connection that a request came on."""
 
     client: tuple[str, int] | None
     flow: FlowControl
@@ -42,19 +43,19 @@ class Connection(Protocol):
     transport: CorkedTransport
 
     def on_response_complete(self) -> None:
-        """Go on with the next request."""
+        """Continue with the next request."""
         ...
 
 
 class _Deaf:
     def set(self) -> None:
-        """Nobody waits."""
+        """Do nothing: no task waits for the event."""
 
 
 class Exchange:
     """One request and its reply on a connection, in place of uvicorn's `RequestResponseCycle`.
 
-    The public attributes up to `disconnected` are those that uvicorn's protocol looks at.
+    The public attributes up to `disconnected` are those that uvicorn's protocol reads.
     """
 
     __slots__ = (
@@ -73,7 +74,7 @@ class Exchange:
     )
 
     message_event = _Deaf()
-    """What uvicorn's cycle tells its task by."""
+    """The event by which uvicorn's protocol wakes the cycle's task."""
 
     def __init__(
         self,
@@ -96,17 +97,17 @@ class Exchange:
         self._body: bytes | bytearray = b""
 
     def take(self, piece: bytes) -> None:
-        """Take a piece of the body, mostly the only one."""
+        """Take a chunk of the body, usually the only one."""
         if not self._body:
             self._body = piece
             return
-        # A list of pieces of two bytes would take twenty times the memory that the limit allows.
+        # A list of two-byte chunks would take twenty times the memory that the limit allows.
         if isinstance(self._body, bytes):
             self._body = bytearray(self._body)
         self._body += piece
 
     def begin(self) -> None:
-        """Begin the turn that the request asks for, or refuse it; the body is whole."""
+        """Start the turn that the request asks for, or refuse it; the body is complete."""
         endpoint, client = self._endpoint, self._connection.client
         body, self._body = bytes(self._body), b""
         try:
@@ -123,11 +124,11 @@ class Exchange:
             self._refuse(error)
 
     def stop(self) -> None:
-        """Refuse the request: the service ends before its body is whole."""
+        """Refuse the request: the service ends before its body is complete."""
         self._refuse(Busy("the service is stopping"))
 
     def send_head(self) -> None:
-        """Send the head of a stream whose first events take their time."""
+        """Send the head of a stream whose first events take long."""
         if self._stream is not None and not self._started and not self.disconnected:
             self._write(self._head(200, NDJSON, chunked=True))
 
@@ -140,14 +141,15 @@ class Exchange:
             self._write(_chunk(SIGN_OF_LIFE))
 
     def read_on(self) -> None:
-        """Go on with a stream: the client has read what was written to it."""
+        """Continue a stream: the client has read the data written to it."""
         if self._stream is not None:
             self._more()
 
     def left(self) -> None:
-        """End the turn a moment later: an approval that came with the last bytes is carried out."""
+        """End the turn a moment later, so that an approval sent with the last bytes is carried
+        out."""
         if self._stream is None and self._begun is None:
-            # Nothing has begun that will end, and let go of the connection.
+            # No turn was started whose end would release the connection, so release it here.
             del self._connection
         else:
             asyncio.get_running_loop().call_later(A_MOMENT, self._end)
@@ -189,7 +191,7 @@ class Exchange:
         try:
             status, body, headers = self._endpoint.refusal(error)
         except Exception:
-            # Whoever waits for the reply would wait for ever; so says uvicorn that an app failed.
+            # The waiting client must get an answer, as from uvicorn when an app fails.
             logger.exception("a failure could not be told")
             self.keep_alive = False
             self._respond(500, b"Internal Server Error", kind=TEXT)
@@ -204,7 +206,7 @@ class Exchange:
         self._complete()
 
     def _more(self) -> None:
-        """Send what waits of a stream; unless that was the end, come back for more."""
+        """Send the waiting part of a stream; unless that was the end, wait for more."""
         stream = self._stream
         if stream is None or self._connection.flow.write_paused:
             return
@@ -231,7 +233,7 @@ class Exchange:
             self._complete()
 
     def _head(self, status: int, headers: Headers, *, chunked: bool = False) -> bytes:
-        """The head of the response, as uvicorn writes it."""
+        """The head of the response, in uvicorn's form."""
         self._started = True
         parts = [STATUS_LINE[status]]
         for name, value in (*self._connection.server_state.default_headers, *headers):
@@ -253,7 +255,7 @@ class Exchange:
             if not self.keep_alive:
                 self._connection.transport.close()
             self._connection.on_response_complete()
-        # It holds this exchange.
+        # The connection refers to this exchange; avoid a reference cycle.
         del self._connection
 
 

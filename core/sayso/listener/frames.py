@@ -1,4 +1,4 @@
-"""The WebSocket protocol of the listener; imported only where `websockets` is installed."""
+"""The WebSocket protocol of the listener; imported only if `websockets` is installed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from sayso.http.sockets import Socket, texts
 from sayso.listener.corked import CorkedTransport
 
 LINGER = 2.0
-"""Seconds that a client which answers no ping has to take what was written to it."""
+"""Seconds for a client that answers no ping to take the data written to it."""
 
 _WRITABLE = asyncio.Event()
 _WRITABLE.set()
-"""For every connection that nothing holds up; each one's own is made where something does."""
+"""Shared by every connection that may write; a connection that must pause makes its own."""
 
 
 class WebSocket(WebSocketsSansIOProtocol):
     """uvicorn's WebSocket protocol on a corked transport, which carries Sockets without a task.
 
-    Broken text reaches the app as bytes, so that it is answered with an `error` event like every
-    other frame that holds no JSON.
+    Invalid UTF-8 reaches the app as bytes, so that it is answered with an `error` event like every
+    other frame that is not JSON.
     """
 
     _refused = False
@@ -40,8 +40,9 @@ class WebSocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        # The parser, a suspended generator, holds `conn`, which holds it, and what it read last;
-        # so does the traceback of what stopped it. That would stay until a garbage collection.
+        # Break reference cycles, which would stay until a garbage collection: the parser, a
+        # suspended generator, holds `conn`, which holds the parser, and the data it read last. The
+        # traceback of the error that stopped it does the same.
         self.conn.parser.close()
         self.conn.parser_exc = None
 
@@ -56,8 +57,8 @@ class WebSocket(WebSocketsSansIOProtocol):
             self.transport.write(pong)
 
     def data_received(self, data: bytes) -> None:
-        # What is left of a frame that was refused; a connection that is closed with bytes to read
-        # is reset, and the client never sees why.
+        # Discard the rest of a refused frame: closing a connection with unread bytes resets it, and
+        # the client would never see the reason.
         if not self._refused:
             super().data_received(data)
 
@@ -76,7 +77,7 @@ class WebSocket(WebSocketsSansIOProtocol):
         self.close_timer = self.loop.call_later(LINGER, self.transport.close)
 
     def handle_cont(self, event: Frame) -> None:
-        # A list of pieces of two bytes would take thirty times the memory that the limit allows.
+        # A list of two-byte chunks would take thirty times the memory that the limit allows.
         whole: bytes | bytearray = self.frames[0]
         if not isinstance(whole, bytearray):
             whole = bytearray(whole)
@@ -94,13 +95,13 @@ class WebSocket(WebSocketsSansIOProtocol):
 
     def keepalive_timeout(self) -> None:
         if self.read_paused and self.writable.is_set():
-            # The answer may wait behind messages that are not read yet; a client that has gone
-            # refuses what is written to it.
+            # The answer may be queued behind messages that were not read yet; a client that has
+            # gone refuses data written to it.
             self.pong_timer = None
             self.send_keepalive_ping()
             return
         super().keepalive_timeout()
-        # Who reads nothing does not take the close frame either.
+        # A client that does not read will not receive the close frame, so abort after LINGER.
         if self.close_timer is None:
             self.close_timer = self.loop.call_later(LINGER, self.transport.abort)
 
@@ -111,7 +112,7 @@ class WebSocket(WebSocketsSansIOProtocol):
             except UnicodeDecodeError:
                 self.curr_msg_data_type = "bytes"
         if isinstance(self.queue, _Told):
-            # uvicorn reads no more until the message is taken; here it is taken at once.
+            # uvicorn pauses reading until the message is taken; here it is taken at once.
             self.read_paused, reads = True, not self.read_paused
             super().send_receive_event_to_app()
             self.read_paused = not (reads and self.queue.wants_more)
@@ -131,7 +132,7 @@ class WebSocket(WebSocketsSansIOProtocol):
             self.send_500_response()
         else:
             if isinstance(self.queue, _Told):
-                # The connection stays without this task.
+                # The connection stays after this task has ended.
                 self._forget_handshake()
                 return
             if not (self.handshake_complete or self.initial_response):
@@ -141,7 +142,7 @@ class WebSocket(WebSocketsSansIOProtocol):
             self.transport.close()
 
     def carry(self, socket: Socket) -> None:
-        """Pass what comes from now on to `socket`, instead of to `receive`."""
+        """Pass messages to `socket` from now on, instead of to `receive`."""
         waiting, told = self.queue, _Told(socket)
         self.queue = told  # type: ignore[assignment]
         while not waiting.empty():
@@ -150,7 +151,7 @@ class WebSocket(WebSocketsSansIOProtocol):
             self.read_on()
 
     def read_on(self) -> None:
-        """Read on, after the socket asked for a pause."""
+        """Continue reading, after the socket asked for a pause."""
         if self.read_paused:
             self.read_paused = False
             self.transport.resume_reading()
@@ -160,7 +161,7 @@ class WebSocket(WebSocketsSansIOProtocol):
         self.transport.close()
 
     def retire(self, *, at_once: bool) -> None:
-        """Read no more, and close with 1012 once everything is answered, if the endpoint tells
+        """Stop reading, and close with 1012 once everything is answered, if the endpoint knows
         when."""
         told = self.queue
         if isinstance(told, _Told) and told.busy is not None and not self.transport.is_closing():
@@ -174,8 +175,8 @@ class WebSocket(WebSocketsSansIOProtocol):
         if text is None or message["type"] != "websocket.send" or not self._open():
             await super().send(message)
             return
-        # Whole text frames on an open connection need nothing of the protocol's state machine,
-        # which takes six times as long for each; a turn sends one an event.
+        # Whole text frames on an open connection do not need the protocol's state machine, which
+        # takes six times as long for each; a turn sends one per event.
         if not self.writable.is_set():
             await self.writable.wait()
         self.transport.write(text_frame(text.encode()))
@@ -200,17 +201,17 @@ class WebSocket(WebSocketsSansIOProtocol):
                 and not self.conn.extensions
             )
         except AttributeError:
-            # Another version of uvicorn keeps this state elsewhere: then all goes its way.
+            # Another version of uvicorn has this state elsewhere; then use uvicorn's own way.
             return False
 
     def _forget_handshake(self) -> None:
-        # As large as everything else that an idle connection needs.
+        # These are as large as everything else that an idle connection needs.
         for name in ("request", "response", "scope"):
             self.__dict__.pop(name, None)
 
 
 class _Told:
-    """In place of uvicorn's queue: what comes goes to the Socket at once."""
+    """Takes the place of uvicorn's queue: messages go to the Socket at once."""
 
     __slots__ = ("_socket", "deaf", "wants_more")
 

@@ -11,11 +11,11 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from sayso.workers import per_loop
 
 PIPELINED = 16
-"""Requests that may wait behind the one that is answered; then reading pauses."""
+"""Most requests queued behind the one being answered; then reading pauses."""
 
 
 class Connection(Protocol):
-    """What is asked of a connection that is kept alive."""
+    """The operations needed of an idle connection."""
 
     loop: asyncio.AbstractEventLoop
     timeout_keep_alive: int
@@ -26,20 +26,21 @@ class Connection(Protocol):
 
 
 class Flow(FlowControl):
-    """Pauses reading while many requests wait: each takes far more memory than its bytes."""
+    """Pauses reading while many requests are queued: each takes far more memory than its bytes."""
 
     def __init__(self, transport: asyncio.Transport, pipeline: Sized) -> None:
         super().__init__(transport)
         self._pipeline = pipeline
 
     def resume_reading(self) -> None:
-        """Read on, unless many requests wait; the end of each asks again."""
+        """Continue reading, unless many requests are queued; the end of each asks again."""
         if len(self._pipeline) < PIPELINED:
             super().resume_reading()
 
 
 class IdleConnections:
-    """The idle connections of one loop, each with the time since when, the longest idle first."""
+    """The idle connections of one loop with the start of their idle time, the longest idle
+    first."""
 
     def __init__(self) -> None:
         self._since: dict[Connection, float] = {}

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("sayso.server")
 
 LATE = 1
-"""Seconds over its timeout that a drain is waited for."""
+"""Seconds beyond its timeout that a drain is waited for."""
 TAKEN = 0.1
-"""Seconds that a connection taken at the very end has to send its request."""
+"""Seconds for a connection accepted at the very end to send its request."""
 QUIET = 1.0
-"""Seconds without a request after which a worker that is replaced closes a connection: one that is
-kept busy would else be closed just as a request comes, and refuse it."""
+"""Seconds without a request after which a replaced worker closes its connections. A busy connection
+would otherwise be closed just as a request arrives, which would then be refused."""
 SPARE = 16 * 2**20
-"""A WebSocket frame over `limits.frame` is answered with an error; one this many bytes over it ends
-the connection, so that nobody fills the memory."""
+"""A WebSocket frame over `limits.frame` is answered with an error; one over it by this many bytes
+ends the connection, so that nobody can fill the memory."""
 
 
 class _Config(uvicorn.Config):
@@ -46,7 +46,7 @@ class _Config(uvicorn.Config):
 
 
 def uvicorn_config(app: Any, config: Config) -> uvicorn.Config:
-    """uvicorn as Sayso runs it: httptools, uvloop, no access log below `debug`."""
+    """uvicorn's configuration for Sayso: httptools, uvloop, no access log below `debug`."""
     server = config.server
     debug = server.log_level == "debug"
     return _Config(
@@ -86,12 +86,13 @@ class Listener(uvicorn.Server):
     """uvicorn's server that ends the turns before it closes a connection.
 
     The first SIGTERM, SIGINT or SIGHUP, and the end of the supervisor, drain `app.host` for up to
-    `drain_timeout` seconds; only then uvicorn's own shutdown runs, which closes WebSockets first
-    (design, section 9). A SIGINT after that ends the process at once. With `lame_duck` a SIGTERM
-    has the service go on for so many seconds, and close its port before it drains.
+    `drain_timeout` seconds. Only then does uvicorn's own shutdown run, which closes WebSockets
+    first (design, section 9). A SIGINT after that ends the process at once. With `lame_duck` a
+    SIGTERM has the service go on for so many seconds, and close its port before it drains.
 
-    It listens on the first of `sockets`, or as the supervisor of its `place` says. A worker that is
-    told to listen on none is replaced: it refuses nobody who has reached it, and drains.
+    It listens on the first of `sockets`, or as directed by the supervisor of its `place`. A worker
+    directed to listen on none is being replaced: it still serves everybody who has reached it, and
+    drains.
     """
 
     def __init__(
@@ -127,10 +128,10 @@ class Listener(uvicorn.Server):
             return
         calls = {signal.SIGTERM: self._terminate, signal.SIGINT: self._interrupt}
         if self._place is None and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
-            # The terminal has closed, and nohup was not asked for.
+            # The terminal was closed, and nohup is not in use.
             calls[signal.SIGHUP] = self.stop
         elif self._place is not None:
-            # A terminal sends these to the whole group; the supervisor says what they mean.
+            # A terminal sends these to the whole group; the supervisor decides on their meaning.
             calls |= {signal.SIGINT: nothing, signal.SIGHUP: nothing}
             asyncio.get_running_loop().add_reader(self._place.link, self._hear, self._place)
         with answered(calls):
@@ -139,7 +140,7 @@ class Listener(uvicorn.Server):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the app, then leave what start-up made out of every later garbage collection."""
+        """Start the app, then exclude the start's objects from every later garbage collection."""
         try:
             await super().startup([])
         except GivenUp:
@@ -151,13 +152,13 @@ class Listener(uvicorn.Server):
         self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no new connection; one that was just taken still gets its answer."""
+        """Accept no new connection; one that was just accepted still gets its answer."""
         await self._close_port()
         await asyncio.sleep(TAKEN)
         await super().shutdown(sockets)
 
     def stop(self) -> None:
-        """Begin to end: no new turn, the running ones finish, then everything closes."""
+        """Begin to end: refuse new turns, let the running ones finish, then close everything."""
         if self._draining is None:
             self._draining = asyncio.get_running_loop().create_task(self._drain())
 
@@ -177,7 +178,8 @@ class Listener(uvicorn.Server):
         await self._leave()
 
     def _app_ended(self) -> None:
-        # A lifespan whose own tasks fail ends the app's: every turn would be refused from then on.
+        # If a task of the lifespan fails, the app has ended, and every turn would be refused from
+        # then on.
         if self._draining is None:
             logger.error("a lifespan has ended before the service; stopping")
             self.broke_off = True
@@ -247,14 +249,14 @@ class Listener(uvicorn.Server):
         return Http(self.config, self.server_state, self.lifespan.state)
 
     async def _leave(self) -> None:
-        """End while others serve: what was taken is answered, and nothing is kept alive."""
+        """End while others serve: answer accepted requests, and keep no connection alive."""
         end = monotonic() + self._drain_timeout
         await self._listen(set())
         await asyncio.sleep(TAKEN)
-        # In a reload nobody else serves until all have gone.
+        # In a reload no other worker serves until all have ended.
         reloads = self._place is not None and self._place.reload
         quiet = monotonic() + (0.0 if reloads else QUIET)
-        # Not in a drain yet, which would refuse what has come and not begun.
+        # Do not start draining here: draining rejects requests that were received but not started.
         while self._draining is None and self.server_state.connections and monotonic() < end:
             for connection in list(self.server_state.connections):
                 connection.retire(at_once=monotonic() >= quiet)  # type: ignore[union-attr]

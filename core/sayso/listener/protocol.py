@@ -1,4 +1,4 @@
-"""The HTTP protocol of a connection: uvicorn's, with bounds and a short way for chat requests."""
+"""The HTTP protocol of a connection: uvicorn's, with limits and a short path for chat requests."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from sayso.listener.keep_alive import Flow, idle_connections
 from sayso.service.ports import serves_on
 
 CLOSING = 2
-"""Seconds that connections get to close after the turns have ended."""
+"""Seconds for connections to close after the turns have ended."""
 HEAD_SIZE = 64 * 2**10
-"""Bytes of a request's head; a longer one gets 431. Trailers may be as long."""
+"""Most bytes of a request's head; a longer one gets 431. Trailers may be as long."""
 HEAD_TIME = 30.0
-"""Seconds that a connection has to send a whole request head."""
+"""Seconds for a connection to send a whole request head."""
 BODY_TIME = 60.0
-"""Seconds that may pass between two pieces of a request's body."""
+"""Most seconds between two chunks of a request's body."""
 INVALID = "Invalid HTTP request received."
 TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
@@ -36,7 +36,7 @@ TOO_LARGE = (
 
 
 class Unchunked(RequestResponseCycle):
-    """A reply to HTTP/1.0, which knows no chunks: the end of the connection ends its body."""
+    """A reply to HTTP/1.0, which has no chunks: the end of the connection ends its body."""
 
     async def send(self, message: Any) -> None:
         """Send one ASGI message."""
@@ -50,36 +50,36 @@ class Unchunked(RequestResponseCycle):
 
 
 class Http(HttpToolsProtocol):
-    """uvicorn's HTTP protocol on a corked transport, with bounds on what comes before a request.
+    """uvicorn's HTTP protocol on a corked transport, with limits on data before a request.
 
-    A plugin's second port has the same bounds with `uvicorn.Config(app, http=Http)`; its socket is
+    A plugin's second port gets the same limits with `uvicorn.Config(app, http=Http)`; its socket is
     given to `Http.serves_on`.
 
-    uvicorn keeps a head of any size, and a connection that never sends one. The timer runs only
-    while no request does, so a connection that is busy or kept alive costs none for each request.
-    Chat requests are answered by an Exchange once they are whole, all others by a task, as in
+    uvicorn accepts a head of any size, and a connection that never sends one. The timer runs only
+    while no request does, so it adds no cost to each request on a busy or idle connection. Chat
+    requests are answered by an Exchange once they are complete, all others by a task, as in
     uvicorn.
     """
 
     transport: CorkedTransport  # type: ignore[assignment]
     cycle: RequestResponseCycle | Exchange  # type: ignore[assignment]
     _chat: Callable[[bytes, bytes, Headers], tuple[ChatEndpoint, str | None] | None] | None = None
-    """What finds the endpoint of a chat request that needs no task; None: all need one."""
+    """Finds the endpoint of a chat request that needs no task; None: all need one."""
     _exchange: Exchange | None = None
-    """The request that comes or is being answered, if without a task."""
+    """The request being received or answered, if it needs no task."""
     _whole: Exchange | None = None
-    """It, when all of its body was in what is being read."""
+    """The same, if its whole body was in the data just read."""
     _in_head = True
     """Whether the head of a request is expected or has begun."""
     _head = 0
-    """Bytes so far of a head, or of trailers, that did not end with what was read."""
+    """Bytes so far of a head, or of trailers, that did not end with the data read."""
     _late: asyncio.TimerHandle | None = None
     _chunk = False
-    """Whether a chunk has begun without data: a first one that is slow, or the trailers."""
+    """Whether a chunk has begun without data: a slow first one, or the trailers."""
     _retired = False
     """Whether the next request is the last."""
     _then: Callable[[], None] | None = None
-    """What follows the replies that are due; until then nothing more is read."""
+    """Called after the pending replies; until then nothing more is read."""
 
     serves_on = staticmethod(serves_on)
 
@@ -88,7 +88,7 @@ class Http(HttpToolsProtocol):
         self.flow = Flow(transport, self.pipeline)
         self._idle = idle_connections()
         app = self.app
-        # Whatever wraps the app must see all requests, also if it shows the app's attributes.
+        # Any wrapper of the app must see all requests, even if it passes on the app's attributes.
         own = isinstance(app, App) and type(app).__call__ is App.__call__
         if own and not (self.config.access_log or self.root_path):
             self._chat = app.chat
@@ -106,7 +106,8 @@ class Http(HttpToolsProtocol):
             exchange.left()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """Keep the connection while a reply is due: a client that sends no more may still read it.
+        """Keep the connection while a reply is pending: a client that sends no more may still read
+        it.
 
         Most such clients have gone, though: unless turns continue without their client, something
         is sent that shows it, and where nothing can be, only a quick reply is waited for.
@@ -161,7 +162,7 @@ class Http(HttpToolsProtocol):
             data, cycle, self._head, in_body = data[room:], self.cycle, 0, not unfinished
         self._read(data)
         if self._in_head or self._chunk:
-            # Where a head begins behind something else is not known; it has one more read then.
+            # It is unknown where a head begins behind something else; it then gets one more read.
             goes_on = self.cycle is cycle and (self._head or not in_body)
             self._head = self._head + len(data) if goes_on else 1
         else:
@@ -175,14 +176,14 @@ class Http(HttpToolsProtocol):
                 self._expect_body()
 
     def on_message_begin(self) -> None:
-        """Parser callback: a request begins. Its scope is made when it turns out to need one."""
+        """Parser callback: a request begins. Its scope is made only if it turns out to need one."""
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
         self._in_head = True
 
     def on_headers_complete(self) -> None:
-        """Parser callback: a head is whole."""
+        """Parser callback: a head is complete."""
         if self._offers():
             return
         self._in_head = False
@@ -198,21 +199,22 @@ class Http(HttpToolsProtocol):
         self.url, self.expect_100_continue = url, expects
         self.headers += headers
         super().on_headers_complete()
-        # Trailers come here too, and must not pass for headers (RFC 9110, section 6.5.1).
+        # This is called for trailers too, which must not be taken for headers (RFC 9110, section
+        # 6.5.1).
         self.headers = headers
-        # What asks for a WebSocket first has none.
+        # A first request that asks for a WebSocket has no cycle.
         if self._retired and self.cycle is not None:
             self.cycle.keep_alive = False
         if not modern:
             self.cycle.__class__ = Unchunked
 
     def _exchange_begun(self) -> Exchange | None:
-        """The request as one that needs no task; None where anything about it is unusual."""
+        """The request as one that needs no task; None if anything about it is unusual."""
         if self._chat is None or self.expect_100_continue:
             return None
         parser, before = self.parser, self.cycle
         found = self._chat(parser.get_method(), self.url, self.headers)
-        # A reply has to wait for a client that does not read what it was sent.
+        # A reply must wait for a client that does not read earlier data.
         waits = self.flow.write_paused or not (before is None or before.response_complete)
         if found is None or waits:
             return None
@@ -222,7 +224,7 @@ class Http(HttpToolsProtocol):
         return Exchange(self, *found, keep_alive=keep_alive)
 
     def on_body(self, body: bytes) -> None:
-        """Parser callback: a piece of a body."""
+        """Parser callback: a chunk of a body."""
         self._chunk = False
         self._head = 0
         if (exchange := self._coming()) is not None:
@@ -231,7 +233,7 @@ class Http(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Parser callback: a body is whole."""
+        """Parser callback: a body is complete."""
         if (exchange := self._coming()) is not None:
             exchange.more_body = False
             self._whole = exchange
@@ -239,18 +241,18 @@ class Http(HttpToolsProtocol):
             super().on_message_complete()
 
     def _coming(self) -> Exchange | None:
-        # What asks for a WebSocket behind a request that runs becomes no `cycle`.
+        # A WebSocket request queued behind a running one does not become `cycle`.
         exchange = self._exchange
         if exchange is None or exchange is not self.cycle or not exchange.more_body:
             return None
         return exchange
 
     def _should_upgrade(self) -> bool:
-        # HTTP/1.0 knows no upgrades (RFC 9110, section 7.8).
+        # HTTP/1.0 has no upgrades (RFC 9110, section 7.8).
         return self.parser.get_http_version() != "1.0" and super()._should_upgrade()
 
     def _offers(self) -> bool:
-        """Whether the head offers to go on with another protocol than WebSocket."""
+        """Whether the head offers to continue with another protocol than WebSocket."""
         if not self.parser.should_upgrade() or self._should_upgrade():
             return False
         return any(name == b"upgrade" for name, _ in self.headers)
@@ -277,8 +279,8 @@ class Http(HttpToolsProtocol):
             whole.begin()
 
     def _head_without_offer(self) -> bytes:
-        """What to read in place of a head that offers HTTP/2, as of Java's client and
-        `curl --http2`: the parser passes over the body of such a request."""
+        """The head without its offer of HTTP/2, such as of Java's client and `curl --http2`: the
+        parser would skip the body of such a request."""
         version = self.parser.get_http_version().encode()
         lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
         lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
@@ -287,8 +289,8 @@ class Http(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def retire(self, *, at_once: bool) -> None:
-        """Make the request that is coming or running the last, however long it takes; close a
-        connection without one `at_once`."""
+        """Make the current request the last, however long it takes; close a connection without one
+        `at_once`."""
         self._retired = True
         waits = self.cycle is None or self.cycle.response_complete
         if not (waits and (not at_once or (self._in_head and self._head))):
@@ -303,7 +305,8 @@ class Http(HttpToolsProtocol):
             self.loop.call_later(CLOSING, self._exchange.cut_off)
 
     def on_response_complete(self) -> None:
-        """Go on to the next request, or wait for one; uvicorn has a timer for each such wait."""
+        """Continue with the next request, or wait for one; uvicorn has a timer for each such
+        wait."""
         self._exchange = None
         self.server_state.total_requests += 1
         self.transport.flush()
@@ -325,12 +328,12 @@ class Http(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         super().handle_websocket_upgrade()
         self._request_came()
-        # It and this object hold each other, and nobody needs either any more.
+        # Break the reference cycle: the parser and this object refer to each other.
         self.parser = None  # type: ignore[assignment]
         conn = getattr(self.transport.get_protocol(), "conn", None)
         if conn is None or conn.handshake_exc is None or self.transport.is_closing():
             return
-        # A head that `websockets` does not read; uvicorn would keep the connection for ever.
+        # `websockets` could not read the head; uvicorn would keep the connection for ever.
         if said := b"".join(conn.data_to_send()):
             self.transport.write(said)
             self.transport.close()
@@ -338,7 +341,7 @@ class Http(HttpToolsProtocol):
             self.send_400_response("Invalid WebSocket handshake received.")
 
     def on_chunk_header(self) -> None:
-        """Parser callback: a chunk begins, or the trailers."""
+        """Parser callback: a chunk begins, or the trailers do."""
         self._chunk = True
 
     def on_chunk_complete(self) -> None:
@@ -346,10 +349,10 @@ class Http(HttpToolsProtocol):
         self._chunk = False
 
     def _between_requests(self) -> bool:
-        """Whether it waits for a head, with no other limit to how long."""
+        """Whether it waits for a head, without another time limit."""
         if self.cycle is not None and not self.cycle.response_complete:
             return False
-        # A request may be refused as it is read.
+        # A request may be refused while it is read.
         return self._in_head or self not in self._idle
 
     def _expect_request(self) -> None:
@@ -362,7 +365,7 @@ class Http(HttpToolsProtocol):
 
     def _body_stalled(self) -> None:
         if self.flow.read_paused or self.pipeline:
-            # We do not read, or a request before it runs.
+            # Reading is paused, or an earlier request runs.
             self._expect_body()
         else:
             self.transport.close()
@@ -373,7 +376,7 @@ class Http(HttpToolsProtocol):
             self._late = None
 
     def _refuse(self, answer: Callable[[], None]) -> None:
-        """Read no more; say so in its turn, behind the replies to what came whole before."""
+        """Stop reading; answer in turn, after the replies to complete requests."""
         cycle = self.cycle
         if self._in_head or cycle is None or not cycle.more_body:
             self._after_replies(answer)

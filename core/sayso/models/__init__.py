@@ -1,11 +1,11 @@
-"""What a language model is to Sayso: one async generator over plain values.
+"""The Model protocol: a language model is one async generator over plain values.
 
 An adapter turns an `Ask` into text deltas, thoughts and tool starts, and ends with exactly one
 `Reply`. The tool loop, approvals and retries of a turn are the engine's; an adapter retries only
 before its first delta. `ModelError` is the only exception that leaves it.
 
-The values that each turn makes are to be read and not changed, but not frozen: that would make
-each of them cost three times as much.
+The values made by each turn are to be read and not changed. They are not frozen, since that would
+make each of them cost three times as much.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 
 @dataclass(slots=True, unsafe_hash=True)
 class Text:
-    """Plain text; never blank. A `note` is the service's own, among a user's words."""
+    """Plain text; never blank. A `note` was written by the service, among a user's words."""
 
     text: str
     note: bool = field(default=False, compare=False)
@@ -80,11 +80,13 @@ Block = Text | Call | Result
 class Turn:
     """One message to or from the model.
 
-    Results come first in a user turn, texts after. `raw` holds what the provider said besides, as
-    JSON values that only its own adapter reads. Under the adapter's name, `{"anthropic": [...]}`,
-    stand blocks that are sent in place of `blocks` while everything before them is unchanged;
-    under that of adapter and model, `{"openai:gemini-3-pro": [...]}`, what is sent beside `blocks`
-    wherever the turn stands, in the order of its calls and whatever their ids.
+    Results come first in a user turn, texts after. `raw` has further data of the provider, as JSON
+    values that only its own adapter reads:
+
+    - Under the adapter's name, `{"anthropic": [...]}`: blocks that are sent in place of `blocks`
+      while everything before them is unchanged.
+    - Under the names of adapter and model, `{"openai:gemini-3-pro": [...]}`: data that is sent
+      beside `blocks` wherever the turn is, in the order of its calls and whatever their ids.
     """
 
     role: Literal["user", "assistant"]
@@ -92,8 +94,23 @@ class Turn:
     raw: Mapping[str, Any] | None = None
 
 
+def unused_id(id_: str, used: dict[str, int], longest: int | None = None) -> str:
+    """The id of a call, or if it is in `used`, the id with the next free number behind it, of at
+    most `longest` characters; what is given is added to `used`.
+
+    Some providers count from zero in each reply, and requests may be made at the same time.
+    """
+    fresh = id_
+    while fresh in used:
+        used[id_] += 1
+        number = f"_{used[id_]}"
+        fresh = (id_ if longest is None else id_[: longest - len(number)]) + number
+    used[fresh] = 1
+    return fresh
+
+
 def bound_to_model(raw: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What of a turn's `raw` its model takes back wherever the turn stands; None if nothing."""
+    """The part of a turn's `raw` that its model takes back at any place; None if there is none."""
     return {key: value for key, value in (raw or {}).items() if ":" in key} or None
 
 
@@ -171,18 +188,18 @@ ModelEvent = TextDelta | Thought | ToolStart | Reply
 
 @runtime_checkable
 class Model(Protocol):
-    """A language model; make one instance for each service, used from several event loops.
+    """A language model; make one instance for each service. It is used from several event loops.
 
-    What is bound to an event loop (HTTP clients) is made with `sayso.per_loop`. One whose `stream`
-    never blocks the event loop may say so by an attribute `never_blocks = True`, which spares each
-    call the way to another loop.
+    Objects bound to an event loop (HTTP clients) are made with `sayso.per_loop`. A model whose
+    `stream` never blocks the event loop may have the attribute `never_blocks = True`, which saves
+    each call the hand-over to another loop.
     """
 
     provider: str
     name: str
 
     def stream(self, ask: Ask) -> AsyncIterator[ModelEvent]:
-        """Deltas as they come, then exactly one Reply, last. Raises only ModelError."""
+        """Deltas as they arrive, then exactly one Reply, last. Raises only ModelError."""
         ...
 
 
@@ -226,11 +243,11 @@ def _load(value: Mapping[str, Any]) -> Block:
 
 
 _EXTRAS: Mapping[str, str] = {"anthropic": "anthropic", "offline": "demo", "openai": "openai"}
-"""The providers of this repository, and the extra that brings each."""
+"""The providers of this repository, and the extra with each."""
 
 
 class NoModel:
-    """The model of a plain callable: it is named where a model is shown, and never asked."""
+    """The model of a plain callable: only a name for display, never asked."""
 
     provider = "none"
     name = ""
@@ -239,13 +256,14 @@ class NoModel:
     async def stream(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
         """Raise ModelError."""
         raise ModelError("bad_request", "a plain callable has no model")
-        yield  # It is an async generator, as every model's `stream` is.
+        yield  # makes it an async generator, as every model's `stream` is
 
 
 def never_blocks(model: Model) -> bool:
-    """Whether the model says by `never_blocks = True` that its `stream` waits by `await` alone.
+    """Whether the model declares, by `never_blocks = True`, that its `stream` waits by `await`
+    alone.
 
-    Such a model is called on the engine's own loop; any other one runs where user code does.
+    Such a model is called on the engine's own loop; any other one where user code runs.
     """
     return getattr(model, "never_blocks", False) is True
 
@@ -254,7 +272,7 @@ def load_model(spec: str, settings: Mapping[str, Any]) -> Model:
     """The model that `spec` names: `anthropic:ID`, `anthropic`, `openai:ID` or `offline`.
 
     Providers are factories `(name, settings) -> Model` in the entry-point group `sayso.models`.
-    `settings` may carry `base_url`, `api_key`, `timeout` and `retries`. Raises ConfigError for an
+    `settings` may have `base_url`, `api_key`, `timeout` and `retries`. Raises ConfigError for an
     unknown provider, one that is not installed, or missing credentials.
     """
     from sayso.config.factories import installed, made
@@ -274,7 +292,7 @@ def load_model(spec: str, settings: Mapping[str, Any]) -> Model:
 
 
 def checked_model(given: object) -> Model:
-    """`given`, which the agent has as its model; raises ConfigError for what is no Model."""
+    """`given`, the agent's model; raises ConfigError for an object that is no Model."""
     if isinstance(given, type):
         name = given.__name__
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The address of a provider and the key to it, checked at the start.
+"""A provider's address and key, checked at the start.
 
 Later, each mistake would look like a lost connection.
 """
@@ -14,17 +14,17 @@ import httpx2
 from sayso.errors import ConfigError, ReplyTooLarge
 
 REPLY = 64 * 2**20
-"""Bytes of a reply where no limit is configured."""
+"""Most bytes of a reply if no limit is configured."""
 PLAIN = {"accept-encoding": "identity"}
-"""The header that asks for replies as they are: a compressed one has no bound by its bytes."""
+"""The header that asks for uncompressed replies: the size of a compressed one says nothing."""
 LARGEST_EVENT = 16 * 2**20
-"""Bytes of one server-sent event of a reply."""
+"""Most bytes of one server-sent event of a reply."""
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The body of a reply, which is broken off where it, or an event of it, has no end.
+    """The body of a reply, which is broken off if it, or an event of it, is endless.
 
-    Sayso and the providers' SDKs keep what they have read of an event and of a reply.
+    Sayso and the providers' SDKs keep everything that they have read of an event and of a reply.
     """
 
     def __init__(self, body: httpx2.AsyncByteStream, limit: int) -> None:
@@ -53,7 +53,7 @@ def bounded(limit: int) -> dict[str, list[Callable[..., Any]]]:
     async def bound(response: httpx2.Response) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _Bounded(response.stream, limit)
-        # One that is compressed all the same is no stream of events then.
+        # If it is compressed all the same, it is not read as a stream of events.
         response.headers.pop("content-encoding", None)
 
     return {"response": [bound]}
@@ -82,10 +82,11 @@ def check_key(key: str, model: str) -> None:
 
 
 def certificates() -> SSLContext:
-    """What a provider's certificate is checked against; reading it takes tens of milliseconds.
+    """The certificates that a provider's is checked against; reading them takes tens of
+    milliseconds.
 
-    Raises ConfigError where the environment names certificates that cannot be read, or a proxy
-    that no client can use.
+    Raises ConfigError if the environment names certificates that cannot be read, or an unusable
+    proxy.
     """
     try:
         found = httpx2.create_ssl_context()
@@ -102,7 +103,7 @@ def certificates() -> SSLContext:
             "package; try: pip install 'httpx2[socks]'"
         ) from None
     except (ValueError, httpx2.InvalidURL):
-        # Its text has the address, which may hold a password.
+        # Its own text has the address, which may contain a password.
         raise ConfigError(
             "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or NO_PROXY holds what is no address of a proxy; "
             "try one such as 'http://proxy.example:3128', or unset it"

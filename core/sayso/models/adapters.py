@@ -1,22 +1,22 @@
-"""What adapters of model providers share; the module that an adapter of your own imports from.
+"""The shared parts of model adapters; an adapter of your own imports from this module.
 
     from sayso import Ask, Model, Reply, ...              # the protocol itself
     from sayso.models.adapters import transcript, fault   # what makes an adapter short
 
-- A request: `transcript` gives turns that every provider takes, `sent_names` the tools under names
-  that providers allow; `plain_object`, `closed`, `with_items`, `sent_keys`, `with_keys`, `renamed`
-  and `resolved` are schemas in the narrower forms that some of them take; `encodable` is a text
-  that JSON can hold.
+- A request: `transcript` returns turns that every provider accepts, `sent_names` the tools under
+  names that providers allow; `plain_object`, `closed`, `with_items`, `sent_keys`, `with_keys`,
+  `renamed` and `resolved` convert schemas to the narrower forms that some of them accept;
+  `encodable` is a text that JSON can hold.
 - A reply: `read_input` reads a call's arguments, `stop_of` and `last_events` end the stream,
-  `streamed` is a reply that is known at once. `dump_turns` and `load_turns` are what the ledger
-  does to its turn.
+  `streamed` is a reply that is known at once. The ledger writes and reads a turn with `dump_turns`
+  and `load_turns`.
 - Failures: `fault`, `status_fault`, `lost`, `cut_off` and `failure` make a ModelError of ours,
   `retried` calls again after a passing one, `drain` keeps the connection.
-- The start: `checked_address`, `check_key` and `certificates` refuse what could not work; `bounded`
-  makes the hooks that break off a reply above so many bytes (`REPLY` unless the settings say
-  otherwise), for a client whose headers are `PLAIN`, since a packed reply hides its size.
+- The start: `checked_address`, `check_key` and `certificates` refuse settings that could not work;
+  `bounded` makes the hooks that break off a reply above a number of bytes (`REPLY` unless the
+  settings say otherwise), for a client whose headers are `PLAIN`, since compression hides the size.
 
-`failure` and those need httpx2. Each name is imported when it is first used.
+`failure` and these need httpx2. Each name is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calling a model: one that never blocks at once, any other as code that may block."""
+"""Calling a model: directly if it never blocks, otherwise as code that may block."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from sayso.workers.code import UserCode, is_async_generator_function
 
 
 def stream_of(model: Model, code: UserCode) -> Callable[[Ask], AsyncIterator[ModelEvent]] | None:
-    """How `model` is called; None for a user's model whose `stream` may block before it gives its
-    events. Decided once: deciding it for each call takes as long as the call of a small tool."""
+    """The way to call `model`; None for a user's model whose `stream` may block before its events.
+    Decided once: deciding it for each call takes as long as the call of a small tool."""
     if never_blocks(model):
         return model.stream
     if is_async_generator_function(model.stream):
-        return lambda ask: code.items(model.stream(ask))
+        return code.streaming(model.stream)
     return None
 
 
 async def begun(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelEvent]:
-    """The events of a user's model whose `stream` may block before it gives them."""
+    """The events of a user's model whose `stream` may block before its events."""
 
     async def begin() -> AsyncIterator[ModelEvent]:
         return model.stream(ask)

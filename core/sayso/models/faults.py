@@ -1,4 +1,4 @@
-"""Failures of a provider as `ModelError`, and when a call is tried again.
+"""Failures of a provider as `ModelError`, and the rules for trying a call again.
 
 The messages are sentences of our own: a provider's words may repeat a key or the conversation.
 """
@@ -23,7 +23,7 @@ from sayso.models import ModelEvent
 log = logging.getLogger("sayso.models")
 
 LONGEST_WAIT = 10.0
-"""Seconds; a provider that asks for a longer pause gets no second try within the turn."""
+"""Seconds. After a provider asks for a longer pause, there is no second try within the turn."""
 
 _KINDS: Mapping[int, ModelErrorKind] = {
     401: "auth",
@@ -66,7 +66,7 @@ def fault(
 
 
 def lost(provider: str, error: BaseException) -> ModelError:
-    """The error for a connection that could not be made, or broke; the log says why."""
+    """The error for a connection that could not be made, or broke; the log has the cause."""
     found: BaseException | None = error
     cause: OSError | None = None
     while found is not None:
@@ -119,7 +119,7 @@ async def retried(
 ) -> AsyncGenerator[ModelEvent, None]:
     """The events of `attempt()`, called again after a passing fault if nothing was yielded yet.
 
-    Whatever it raises becomes the ModelError that `failure` makes of it.
+    `failure` makes a ModelError of any of its exceptions.
     """
     for number in range(retries + 1):
         begun = False
@@ -133,14 +133,15 @@ async def retried(
             failed = failure(error)
         pause = _pause(failed, number)
         if begun or number == retries or pause is None:
-            # Raised out here so that it holds no reference to the client's error, and its request.
+            # Raised outside the handler so that it keeps no reference to the client's error, and
+            # its request.
             raise failed
         log.info("%s; trying again in %.1f s", failed, pause)
         await asyncio.sleep(pause)
 
 
 def _pause(error: ModelError, number: int) -> float | None:
-    # A stalled call has used up the caller's patience once already.
+    # A call that timed out has already used up the caller's patience.
     if not error.retryable or error.kind == "timeout":
         return None
     wait = error.retry_after if error.retry_after is not None else 0.5 * 2.0**number
@@ -157,7 +158,7 @@ def cut_off(provider: str, *, begun: bool) -> ModelError:
 async def drain(rest: AsyncIterator[object]) -> None:
     """Read the rest of a complete message's stream if it is there already.
 
-    Only then is the connection reused; what goes wrong here no longer matters.
+    The connection can only be reused after that; errors no longer matter here.
     """
     with suppress(Exception):
         async with asyncio.timeout(0.2):
@@ -166,7 +167,8 @@ async def drain(rest: AsyncIterator[object]) -> None:
 
 
 def failure(provider: str, error: Exception) -> ModelError:
-    """The error for what a call of the provider raised; the log says where it was unforeseen."""
+    """The error for an exception of a provider call; for an unforeseen one, the log has its
+    place."""
     match error:
         case ModelError():
             return error

@@ -1,4 +1,4 @@
-"""What the adapters share in building a Reply."""
+"""The shared parts of adapters for building a Reply."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_input(text: str) -> tuple[dict[str, Any], str | None]:
         return {}, None
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-        # Half a surrogate pair is no text: no request could carry it back to the provider.
+        # Half of a surrogate pair is no valid text: no request could send it back to the provider.
         (json.dumps(value, ensure_ascii=False) if "\\u" in text else text).encode()
     except (ValueError, RecursionError):
         return {}, "the arguments are not valid JSON"
@@ -29,7 +29,7 @@ def read_input(text: str) -> tuple[dict[str, Any], str | None]:
 
 
 def stop_of(stop: Stop, blocks: Sequence[Block]) -> Stop:
-    """`stop` made true to the blocks: `tool_use` exactly when a whole message has calls."""
+    """`stop` corrected to match the blocks: `tool_use` exactly if a complete message has calls."""
     if stop not in ("end_turn", "tool_use"):
         return stop
     return "tool_use" if any(isinstance(block, Call) for block in blocks) else "end_turn"
@@ -38,7 +38,7 @@ def stop_of(stop: Stop, blocks: Sequence[Block]) -> Stop:
 def last_events(reply: Reply, ask: Ask, provider: str) -> Iterator[ModelEvent]:
     """The reply; before it, if `ask` wants a document, the text that was held back until now.
 
-    Raises ModelError when the text of a whole reply is not one JSON document.
+    Raises ModelError if the text of a complete reply is not one JSON document.
     """
     if ask.schema is not None:
         reply = _with_document(reply, provider)
@@ -65,7 +65,7 @@ def _with_document(reply: Reply, provider: str) -> Reply:
 
 
 def _finite(number: str) -> float:
-    # Too large a number reads as infinity, which no JSON can say again.
+    # A number that is too large reads as infinity, which JSON cannot hold.
     value = float(number)
     return value if math.isfinite(value) else _refuse(number)
 

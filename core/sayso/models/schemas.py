@@ -1,4 +1,4 @@
-"""JSON schemas in the narrower forms that providers take."""
+"""JSON schemas in the narrower forms that providers accept."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _COMBINATORS = ("allOf", "anyOf", "oneOf")
 def plain_object(schema: Mapping[str, Any]) -> dict[str, Any]:
     """`schema` of a tool as type object, without a combinator or reference at its top.
 
-    Branches are merged into one set of properties; what only a branch requires is not required.
-    The engine validates against the whole schema anyway.
+    Branches are merged into one set of properties; a property that only one branch requires is not
+    required. The engine validates against the whole schema anyway.
     """
     if schema.get("type") == "object" and not any(key in schema for key in (*_COMBINATORS, "$ref")):
         return dict(schema)
@@ -24,9 +24,9 @@ def plain_object(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sent_keys(schema: Mapping[str, Any]) -> dict[str, str]:
-    """The properties whose names Anthropic refuses, each with a unique one that it takes.
+    """The properties whose names Anthropic refuses, each with a unique name that it accepts.
 
-    One such name, such as `$filter`, would have it refuse every request with that tool.
+    Because of one such name, for instance `$filter`, it would refuse every request with that tool.
     """
     properties = schema.get("properties", {})
     taken = {key for key in properties if _KEY.fullmatch(key)}
@@ -43,7 +43,7 @@ def sent_keys(schema: Mapping[str, Any]) -> dict[str, str]:
 
 
 def renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """`values` with the keys that stand in `names` under their other name."""
+    """`values` with the keys in `names` replaced by their other name."""
     return {names.get(key, key): value for key, value in values.items()}
 
 
@@ -59,7 +59,8 @@ def with_keys(schema: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, 
 
 
 def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`schema`, or what its `$ref` within `root` names; an unknown reference is an empty schema."""
+    """`schema`, or the target of its `$ref` within `root`; an unknown reference is an empty
+    schema."""
     for _ in range(16):
         reference = schema.get("$ref")
         if not isinstance(reference, str):
@@ -81,7 +82,7 @@ def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_items(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """`schema` with `items` on each array, which may be left out, as for a tuple.
+    """`schema` with `items` on each array; they are optional, for instance for a tuple.
 
     OpenAI refuses every request with a tool that has an array without them.
     """
@@ -93,7 +94,7 @@ def with_items(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _part(keyword: str, value: Any, change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Any:
-    """`value` with the schemas in it changed, if `keyword` is one of those that hold any."""
+    """`value` with its schemas changed, if `keyword` is one that has schemas."""
     if keyword in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
         return {
             name: change(part) if isinstance(part, Mapping) else part

@@ -1,8 +1,8 @@
-"""Turns in the form that every provider takes, whatever they hold.
+"""Turns in a form that every provider accepts, whatever they contain.
 
 Providers refuse a conversation that does not begin with the user, has a call without exactly one
-result directly after it, repeats an id, or holds a blank text. `transcript` mends each of these
-and loses no word: an outcome without its call is told as text.
+result directly after it, repeats an id, or has a blank text. `transcript` corrects each of these
+and loses no word: an outcome without its call becomes text.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from sayso.models import Block, Call, Result, Text, ToolDefinition, Turn
+from sayso.models import Block, Call, Result, Text, ToolDefinition, Turn, unused_id
 from sayso.wire.lenient_json import encodable
 
 NOT_RECORDED = "Error: no result of this call is recorded"
 _BEGINNING = "(the conversation begins here)"
 _CONTINUE = "(go on)"
 _Sent = tuple[str, str]
-"""A call's id as the turn has it, and as it is sent."""
+"""A call's id in the turn, and the one that is sent."""
 
 
 def transcript(
@@ -27,8 +27,8 @@ def transcript(
 ) -> list[Turn]:
     """`turns` with valid ids and names, paired, alternating, beginning and ending with user.
 
-    A turn with `raw[adapter]` is kept as it is, and may also stand last: it was paused. With
-    `tools` false, calls and results are told as text, since providers refuse them then.
+    A turn with `raw[adapter]` is kept unchanged, and may also be last: it was paused. With `tools`
+    false, calls and results become text, since providers then refuse them.
     """
     kept = [_readable(turn, adapter, tools) for turn in turns]
     paired = _paired(_merged(kept, adapter), adapter, id_length)
@@ -45,12 +45,12 @@ def has_raw(turn: Turn, adapter: str) -> bool:
 
 
 def clean_name(name: str) -> str:
-    """`name` as providers allow tool names: 1 to 64 letters, digits, `_` and `-`."""
+    """`name` in a form that providers allow for tools: 1 to 64 letters, digits, `_` and `-`."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "tool"
 
 
 def sent_names(tools: Iterable[ToolDefinition]) -> dict[str, ToolDefinition]:
-    """Each tool under the unique name by which the provider knows it, in the given order."""
+    """Each tool under the unique name that the provider sees, in the given order."""
     named: dict[str, ToolDefinition] = {}
     for tool in tools:
         name, number = clean_name(tool.name), 2
@@ -124,7 +124,7 @@ def _paired(turns: Sequence[Turn], adapter: str, id_length: int) -> list[Turn]:
 
 
 def _goes_on(last: Turn, turn: Turn, adapter: str) -> bool:
-    # A paused turn goes on in the next one of its role; results follow after both.
+    # A paused turn continues in the next one of its role; results follow after both.
     return has_raw(last, adapter) and has_raw(turn, adapter)
 
 
@@ -147,16 +147,9 @@ def _renamed(turn: Turn, used: dict[str, int], id_length: int) -> Turn:
 
 
 def _fresh(call_id: str, used: dict[str, int], length: int) -> str:
-    """An id that is not among those `used`, where it is from now on; the number of each there is
-    the last that was put behind it."""
+    """An id, as providers allow ids, that is not in `used`, to which it is added."""
     clean = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:length] or "call"
-    fresh = clean
-    while fresh in used:
-        used[clean] += 1
-        suffix = f"_{used[clean]}"
-        fresh = clean[: length - len(suffix)] + suffix
-    used[fresh] = 1
-    return fresh
+    return unused_id(clean, used, length)
 
 
 def _answered(turn: Turn, waiting: Sequence[_Sent]) -> Turn:

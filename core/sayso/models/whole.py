@@ -23,9 +23,10 @@ from sayso.models import (
 def streamed(
     parts: Sequence[Block | Thought | str], reply: Reply | None = None
 ) -> Iterator[ModelEvent]:
-    """The events that tell `parts`, texts word by word, then `reply`, else the one they add up to.
+    """The events for `parts`, texts word by word, then `reply`, or else the reply made of the
+    parts.
 
-    Raises ModelError for a part that is none of these.
+    Raises ModelError for a part of another type.
     """
     blocks: list[Block] = []
     for part in parts:
@@ -50,7 +51,8 @@ def streamed(
 
 
 def pieces(text: str) -> Iterator[str]:
-    """`text` as it is streamed: word by word, a long one in larger pieces after that."""
+    """`text` in streamed pieces: word by word; after the beginning of a long one, in larger
+    pieces."""
     short, rest = text[:4096], text[4096:]
     yield from re.findall(r"\s*\S+\s*?(?=\s|$)|\s+$", short)
     for start in range(0, len(rest), 2048):

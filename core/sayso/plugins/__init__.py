@@ -1,9 +1,9 @@
-"""The plugin host: the manager of the plugins that are active.
+"""The plugin host: the manager of the active plugins.
 
-The only module that touches pluggy. pluggy calls the last registered first, is synchronous and
-lets wrappers in; what Sayso promises instead (design, section 4) is that implementations run one
-after another in the configured order, plain or async. So `Plugins` takes the implementations out
-of pluggy once and hands them to the host, which calls them.
+The only module that uses pluggy. pluggy calls the last registered plugin first, is synchronous and
+allows wrappers. Sayso promises (design, section 4) that implementations run one after another in
+the configured order, plain or async. Therefore `Plugins` takes the implementations out of pluggy
+once and gives them to the host, which calls them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ log = logging.getLogger("sayso.plugins")
 
 @dataclass(frozen=True, slots=True)
 class PluginInfo:
-    """What `sayso plugins` shows of one plugin; `why` says why it is active, or why not."""
+    """The entry of one plugin in `sayso plugins`; `why` says why it is active, or why not."""
 
     name: str
     distribution: str
@@ -70,7 +70,7 @@ class PluginInfo:
 
 @dataclass(slots=True)
 class _Active:
-    """A plugin that is active, as the host keeps it."""
+    """An active plugin as the host keeps it."""
 
     choice: Choice
     plugin: object
@@ -97,10 +97,10 @@ class Plugins:
     def load(cls, config: Config, extra: Sequence[object] = ()) -> Plugins:
         """The plugins that `config` chooses, imported, checked and in order.
 
-        `extra` are plugins brought as objects: modules, instances, or subclasses of Plugin. One
-        that `config.plugins` names stands at its place there, the others come last, in their
-        order. Raises PluginError or ConfigError; a plugin that fails and was merely installed is
-        left out with a warning.
+        `extra` are plugins given as objects: modules, instances, or subclasses of Plugin. One that
+        `config.plugins` names gets its place there, the others come last, in their order. Raises
+        PluginError or ConfigError. A plugin that fails is left out with a warning if nobody named
+        it.
         """
         plugins = cls(config.server.start_timeout)
         given = {_name_of(plugin): plugin for plugin in extra}
@@ -111,7 +111,7 @@ class Plugins:
         plugins._left_out = selection.left_out
         for name in selection.left_out if config.plugins is None else ():
             if canonical(name) == AGENT:
-                # Never chosen: the agent's own has its place, the last.
+                # Never chosen: the agent's own plugin always comes last.
                 choice = Choice(name, plugins._installed[name], False, "installed")
                 log.warning("%s; it is left out", unusable(choice))
         for choice in _ordered(selection, given):
@@ -126,12 +126,12 @@ class Plugins:
 
     @property
     def own_process(self) -> tuple[str, ...]:
-        """The active plugins whose `lifespan` is entered once a service."""
+        """The active plugins whose `lifespan` is entered only once in a service."""
         return tuple(a.name for a in self._active if getattr(a.plugin, "own_process", False))
 
     @property
     def public_paths(self) -> frozenset[str]:
-        """The paths of static files that the active plugins let everybody read."""
+        """The paths of static files that the active plugins make public."""
         named = [getattr(a.plugin, "public_paths", ()) for a in self._active]
         return frozenset(path for paths in named for path in paths)
 
@@ -150,7 +150,7 @@ class Plugins:
         return self._impls[hook]
 
     def routes(self, host: Host) -> tuple[tuple[str, Router], ...]:
-        """Each plugin's router, with its name. Raises PluginError when two claim one route."""
+        """Each plugin's router, with its name. Raises PluginError if two claim one route."""
         return collect_routes(self.implementations("register_routes"), host, self.start_timeout)
 
     def lifespans(
@@ -158,7 +158,7 @@ class Plugins:
     ) -> AbstractAsyncContextManager[None]:
         """The `lifespan` of each plugin, entered in order and left in reverse; see `around`.
 
-        `only` names the plugins whose lifespan this process has; None: all.
+        `only` names the plugins whose lifespan runs in this process; None: all.
         """
         found = self.implementations("lifespan")
         wanted = [impl for impl in found if only is None or impl.plugin in only]
@@ -167,7 +167,7 @@ class Plugins:
     def resources(self, host: Host, stuck: Stuck) -> AbstractAsyncContextManager[None]:
         """The `resources` of each plugin, entered in order and left in reverse.
 
-        `stuck` hears of one that blocks the loop it is entered or left on; from any thread.
+        `stuck` is called, from any thread, for one that blocks the loop it is entered or left on.
         """
         return around(self.implementations("resources"), host, self.start_timeout, stuck)
 
@@ -264,8 +264,8 @@ def _info(active: _Active, routes: tuple[str, ...]) -> PluginInfo:
     settings = getattr(active.plugin, "settings", None)
     shown: Mapping[str, Any] = {}
     if isinstance(settings, BaseModel):
-        # Values may be of any type, functions too. Each is written as its field writes JSON,
-        # which may hide it; bytes that are no text cannot be.
+        # Values may be of any type, also functions. Each is written by its field's JSON serializer,
+        # which may hide it; bytes that are not UTF-8 cannot be shown.
         with suppress(UnicodeDecodeError):
             shown = to_jsonable_python(settings, by_alias=True, fallback=str)
     return PluginInfo(

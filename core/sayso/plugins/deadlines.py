@@ -18,8 +18,8 @@ class Overdue(BaseException):
 def interrupted(seconds: float) -> Iterator[None]:
     """Raise Overdue into the block after `seconds`, also inside a blocking call.
 
-    Where this thread cannot be interrupted there is no deadline; a service starts on the main
-    thread, which can be. While the block awaits, and other code runs, nothing is raised.
+    If this thread cannot be interrupted there is no deadline; a service starts on the main thread,
+    which can be. While the block awaits, and other code runs, nothing is raised.
     """
     if not _can_interrupt():
         yield
@@ -33,7 +33,7 @@ def interrupted(seconds: float) -> Iterator[None]:
             frame = frame.f_back
 
     before = signal.signal(signal.SIGALRM, overdue)
-    # Again each second, for code that catches everything.
+    # Repeated each second, for code that catches everything.
     signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield

@@ -1,6 +1,7 @@
-"""Which plugins are installed, and which of them the configuration chooses (design, section 3).
+"""Discovery of the installed plugins, and the configuration's choice among them (design, section
+3).
 
-Entry points are listed without importing what they name.
+Entry points are listed without importing their modules.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 GROUP = "sayso"
 AGENT = "agent"
-"""The name of the plugin that an agent's own interceptors and handlers are."""
+"""The name of the plugin made from an agent's own interceptors and handlers."""
 
 BUILT_IN: Mapping[str, bool] = {
     "v1": True,
@@ -30,13 +31,17 @@ BUILT_IN: Mapping[str, bool] = {
     "mcp": False,
     "router": False,
     "console": False,
+    "openai_api": False,
+    "ui_stream": False,
+    "agui": False,
+    "resume": False,
     "chat": False,
     "demo": False,
 }
 """The plugins of this repository, and whether each is active as soon as it is installed."""
 
 COMMANDS_ALONE = ("chat", "demo")
-"""Those that add nothing to a service: their sub-command runs without being active."""
+"""The plugins that add nothing to a service: their sub-command runs without being active."""
 
 SWITCHES = ("a2a", "mcp")
 """The plugins that `[server]`, a keyword or a flag switches on or off."""
@@ -45,7 +50,8 @@ SWITCHES = ("a2a", "mcp")
 class Installed(NamedTuple):
     """An entry point in the group `sayso`, not imported; `problem` says why it cannot be used.
 
-    Of `contested` ones another distribution claims the name, too: which is meant nobody knows.
+    The name of a `contested` one is also claimed by another distribution; it is unclear which is
+    meant.
     """
 
     name: str
@@ -57,7 +63,7 @@ class Installed(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A plugin to load: `named` when somebody asked for it, else merely installed."""
+    """A plugin to load: `named` if somebody asked for it, otherwise merely installed."""
 
     name: str
     installed: Installed | None
@@ -67,7 +73,8 @@ class Choice(NamedTuple):
 
 @dataclass(slots=True)
 class Selection:
-    """The chosen plugins in the configured order, and why the other installed ones are not."""
+    """The chosen plugins in the configured order, and why the other installed ones were not
+    chosen."""
 
     chosen: list[Choice] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -101,7 +108,7 @@ def _installed(entry_point: EntryPoint) -> Installed:
     distribution = entry_point.dist
     if distribution is None:
         return Installed(entry_point.name, "unknown", "unknown", entry_point)
-    # Read once: each look at a distribution's name or version parses its metadata anew.
+    # Read once: each access to a distribution's name or version parses its metadata again.
     metadata = distribution.metadata
     name, problem = metadata["Name"], None
     for requirement in metadata.get_all("Requires-Dist") or ():
@@ -125,10 +132,10 @@ def _installed(entry_point: EntryPoint) -> Installed:
 def select(
     config: Config, known: Mapping[str, Installed], given: Collection[str] = ()
 ) -> Selection:
-    """The plugins of those `known` that `config` chooses, in its order, without importing any.
+    """The plugins among `known` that `config` chooses, in its order, without importing any.
 
-    `given` are names of plugins that the caller brings as objects. Raises PluginError for a
-    plugin that is named and neither installed nor given, and for one that two distributions claim,
+    `given` are names of plugins that the caller has as objects. Raises PluginError for a plugin
+    that is named and neither installed nor given, and for one that two distributions claim,
     ConfigError for a file whose `plugins` list disagrees with its own switches or tables.
     """
     _refuse_disagreement(config)
@@ -168,7 +175,7 @@ def _reasons(config: Config, known: Mapping[str, Installed]) -> dict[str, tuple[
 
 
 def _switched(config: Config, value: bool, in_file: bool | None = None) -> dict[str, str]:
-    """The plugins whose switch has `value`, each with where it was set."""
+    """The plugins whose switch has `value`, each with the place where it was set."""
     switched = {}
     for name in SWITCHES:
         origin = config.origin(f"server.{name}")
@@ -204,7 +211,8 @@ def _choice(
             f"plugin {name!r} ({why}) is not installed; {way_out(name)}" + _nearest(name, known)
         )
     if known[name].contested:
-        # Left out with a warning, a foreign distribution could take `/api/chat` away.
+        # If it were only left out with a warning, a foreign distribution could take over
+        # `/api/chat`.
         raise PluginError(f"plugin {name!r} ({why}): {known[name].problem}")
     return Choice(name, known[name], named, why)
 

@@ -1,4 +1,4 @@
-"""Implementations of hooks: what is refused in them, and how one is called."""
+"""Implementations of hooks: checking and calling them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sayso.hookspecs import HOOKS, PROJECT
 from sayso.plugins.deadlines import Overdue, interrupted
 
 MEND = "mend the plugin, take it out of the configuration, or uninstall it"
-"""The way out where an implementation failed at the start."""
+"""The way out if an implementation failed at the start."""
 ONE_TOO_MANY = "uninstall one of them, or name only the other in plugins"
-"""The way out where two plugins claim one thing."""
+"""The way out if two plugins claim the same thing."""
 
 Marks = Callable[[object, str], Mapping[str, Any] | None]
 
@@ -25,7 +25,8 @@ Marks = Callable[[object, str], Mapping[str, Any] | None]
 class Impl(NamedTuple):
     """One implementation of a hook, with the arguments that it names.
 
-    `described` is what errors at the start say of its plugin: the name, and the distribution.
+    `described` is the description of its plugin in errors at the start: the name, and the
+    distribution.
     """
 
     plugin: str
@@ -39,12 +40,12 @@ class Impl(NamedTuple):
         return partial(self.function, **{name: available[name] for name in self.names})
 
     async def __call__(self, **available: Any) -> Any:
-        """What the implementation returns, called as `bound` has it, on this loop."""
+        """The result of the implementation, called like `bound`, on this loop."""
         result = self.bound(**available)()
         return await result if inspect.isawaitable(result) else result
 
     def at_start(self, seconds: float, **available: Any) -> Any:
-        """What the implementation returns; PluginError where it fails, or takes longer than
+        """The result of the implementation. Raises PluginError if it fails, or takes longer than
         `seconds`."""
         try:
             with interrupted(seconds):
@@ -64,7 +65,7 @@ class Impl(NamedTuple):
             ) from error
 
     def _now(self, **available: Any) -> Any:
-        """What the implementation returns; an async one runs on a loop of its own."""
+        """The result of the implementation; an async one runs on a loop of its own."""
         result = self.bound(**available)()
         if not inspect.isawaitable(result):
             return result
@@ -78,9 +79,9 @@ class Impl(NamedTuple):
 
 
 def checked_hooks(plugin: object, marks: Marks, described: str) -> tuple[str, ...]:
-    """The hooks that `plugin` implements; raises PluginError for one that cannot be right.
+    """The hooks that `plugin` implements; raises PluginError for an invalid one.
 
-    `marks` gives the options of `@hookimpl` on an attribute, or None.
+    `marks` returns the options of `@hookimpl` on an attribute, or None.
     """
     hooks = []
     for name in dir(plugin):
@@ -103,7 +104,8 @@ def checked_hooks(plugin: object, marks: Marks, described: str) -> tuple[str, ..
 
 
 def check_paths(paths: Any, described: str) -> None:
-    """Refuse `public_paths` that are no paths: of one text each letter would be one."""
+    """Refuse `public_paths` that are not a collection of paths: of a single text, each letter would
+    be one."""
     several = isinstance(paths, list | tuple | set | frozenset)
     if not several or not all(isinstance(path, str) and path.startswith("/") for path in paths):
         raise PluginError(
@@ -112,9 +114,9 @@ def check_paths(paths: Any, described: str) -> None:
 
 
 def _check_unseen(plugin: object, name: str, described: str) -> None:
-    """Refuse what pluggy passes over although it has a mark, or the name of a hook."""
+    """Refuse attributes that pluggy ignores although they have a mark, or the name of a hook."""
     found = inspect.getattr_static(plugin, name, None)
-    # Statically: some objects have whatever attribute they are asked for.
+    # Statically: some objects have every attribute that they are asked for.
     if isinstance(inspect.getattr_static(found, f"{PROJECT}_impl", None), dict):
         raise PluginError(
             f"{described} marks {name!r}, which is no function, so it would never be called; "
@@ -170,7 +172,7 @@ def _meant(name: str) -> str:
 
 
 def made_impl(hook: str, plugin: str, described: str, function: Callable[..., Any]) -> Impl:
-    """The implementation of `hook` by `plugin`, as `checked_hooks` let it pass."""
+    """The implementation of `hook` by `plugin`, after `checked_hooks`."""
     known = _arguments_of(hook)
     names = tuple(name for name in inspect.signature(function).parameters if name in known)
     return Impl(plugin, described, hook, function, names)

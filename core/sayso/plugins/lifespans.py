@@ -27,9 +27,9 @@ log = logging.getLogger("sayso.plugins")
 
 Stuck = Callable[[PluginError], object]
 PATIENCE = 1.0
-"""Seconds over its timeout after which code is known to block its loop."""
+"""Seconds beyond its timeout after which code is known to block its loop."""
 _NOT_ITS_OWN = (KeyboardInterrupt, GeneratorExit)
-"""What comes from outside: the user's interrupt, and the end of a task that is given up."""
+"""Raised from outside: the user's interrupt, and the end of an abandoned task."""
 
 
 @asynccontextmanager
@@ -39,12 +39,12 @@ async def around(
     timeout: float,
     stuck: Stuck | None = None,
 ) -> AsyncIterator[None]:
-    """Enter what each implementation returns, in order; leave in reverse order.
+    """Enter the result of each implementation, in order; leave in reverse order.
 
-    One that raises at its start, or is not done within `timeout` seconds, raises PluginError
-    with its name, after those before it were left. One that fails at its end is logged, and the
-    others are still left. One that blocks this loop is interrupted; where that cannot be, `stuck`
-    is told, on another thread.
+    If one raises at its start, or takes longer than `timeout` seconds, those before it are left,
+    and PluginError with its name is raised. If one fails at its end, that is logged, and the others
+    are still left. If one blocks this loop it is interrupted; if that is impossible, `stuck` is
+    called, on another thread.
     """
     async with AsyncExitStack() as stack:
         for impl in implementations:
@@ -63,8 +63,8 @@ class _Named(AbstractAsyncContextManager[None]):
         self._inner: AbstractAsyncContextManager[Any] | None = None
 
     async def __aenter__(self) -> None:
-        # asyncio.timeout stays in this task, which cancel scopes inside a lifespan need; the
-        # alarm a second later is for code that blocks the loop.
+        # asyncio.timeout stays in this task, which cancel scopes inside a lifespan need; the alarm
+        # a second later is for code that blocks the loop.
         deadline = asyncio.timeout(self._timeout)
         overdue = self._failed(f"did not start within {self._seconds}")
         try:
@@ -122,8 +122,8 @@ class _Named(AbstractAsyncContextManager[None]):
         try:
             with self._alarm(overdue):
                 async with deadline:
-                    # As at an ordinary end: what ended the service is no error of this plugin,
-                    # and its clean-up may stand after a bare `yield`.
+                    # Leave it like at an ordinary end: the reason why the service ends is no error
+                    # of this plugin, and its clean-up may follow a bare `yield`.
                     await self._inner.__aexit__(None, None, None)
         except _NOT_ITS_OWN:
             raise
@@ -137,6 +137,7 @@ class _Named(AbstractAsyncContextManager[None]):
 
 
 def _cancelled(error: BaseException) -> bool:
-    """Whether `error` is what the cancelled task is to end with, and no failure of the plugin's."""
+    """Whether `error` is the cancellation that the task is to end with, and no failure of the
+    plugin."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and bool(task and task.cancelling())

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def agent_plugin(agent: Agent) -> Plugin | None:
     """The agent's own interceptors and handlers as one more plugin; None without any."""
-    # One implementation each: the next one sees what the turn made of the one before, and a
-    # handler that hangs keeps nothing from the others.
+    # One implementation each, so that the next one sees the turn's result of the previous one, and
+    # a handler that hangs does not keep others from running.
     hooks = {
         f"{hook.__name__}_{place:04}": hook(function)
         for hook, functions in (
@@ -38,12 +38,12 @@ def agent_plugin(agent: Agent) -> Plugin | None:
 
 
 async def _kept(host: Host, interceptor: Callable[..., Any], *args: Any) -> Any:
-    # What it sets, such as the id of a trace, is for the tools, too.
+    # Its context variables, such as the id of a trace, are set for the tools, too.
     return await cast("UserCode", host.code).keep_set(interceptor, *args)
 
 
 def intercept_request(interceptor: Callable[..., Any]) -> Callable[..., Any]:
-    """The hook that calls this interceptor of requests."""
+    """The hook that calls this request interceptor."""
 
     @hookimpl(specname="intercept_request")
     async def hook(self: Plugin, request: ChatRequest, context: RequestContext, host: Host) -> Any:
@@ -53,7 +53,7 @@ def intercept_request(interceptor: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def intercept_response(interceptor: Callable[..., Any]) -> Callable[..., Any]:
-    """The hook that calls this interceptor of replies."""
+    """The hook that calls this response interceptor."""
 
     @hookimpl(specname="intercept_response")
     async def hook(
@@ -65,7 +65,7 @@ def intercept_response(interceptor: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def on_event(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The hook that calls this handler of events."""
+    """The hook that calls this event handler."""
 
     @hookimpl(specname="on_event")
     async def hook(self: Plugin, event: Any, host: Host) -> None:

@@ -1,4 +1,5 @@
-"""What a plugin is, and how one is made of its entry point, or of an object given in code."""
+"""The base class of plugins, and making one from its entry point, or from an object given in
+code."""
 
 from __future__ import annotations
 
@@ -25,12 +26,13 @@ log = logging.getLogger("sayso.plugins")
 class Plugin:
     """The base class of plugins: name a subclass in the entry-point group `sayso`.
 
-    `Settings` says which keys `[plugin.NAME]` may have; their values are `self.settings`. With
-    `active_by_default` false the plugin is active only where the configuration names it. With
-    `own_process` true its `lifespan` is entered once a service, not once a process.
-    `public_paths` are paths of static files that are nobody's data: GET and HEAD of them are
-    answered without authentication. `page` is the one of these that a person should see first: `/`
-    leads there, unless something else is served at `/`.
+    - `Settings`: the keys that `[plugin.NAME]` may have; the values are `self.settings`.
+    - `active_by_default`: if false, the plugin is active only if the configuration names it.
+    - `own_process`: if true, its `lifespan` is entered once a service, not once a process.
+    - `public_paths`: paths of static files that belong to nobody: GET and HEAD of them are answered
+      without authentication.
+    - `page`: the one of these that a person should see first. `/` leads there, unless something
+      else is served at `/`.
     """
 
     name: str = ""
@@ -52,7 +54,7 @@ class Plugin:
 def made(choice: Choice, config: Config, given: object, seconds: float) -> object | None:
     """The plugin of `choice`, or of the object `given`; None for one that is not to be active.
 
-    Raises PluginError or ConfigError; user code of it has so many `seconds`.
+    Raises PluginError or ConfigError. Its user code gets at most `seconds`.
     """
     source = _loaded(choice, seconds) if given is None else given
     if isinstance(given, Plugin):
@@ -82,7 +84,7 @@ def _loaded(choice: Choice, seconds: float) -> object:
 
 
 def _run(choice: Choice, failure: str, function: Callable[[], Any], seconds: float) -> Any:
-    """What `function` returns; whatever it raises, but an interrupt, becomes a PluginError."""
+    """The result of `function`; any exception but an interrupt becomes a PluginError."""
     try:
         with interrupted(seconds):
             return function()
@@ -96,7 +98,7 @@ def _run(choice: Choice, failure: str, function: Callable[[], Any], seconds: flo
 
 
 def described(choice: Choice) -> str:
-    """What errors say of a plugin: its name and its distribution."""
+    """The description of a plugin in errors: its name and its distribution."""
     plugin, installed = f"plugin {choice.name!r}", choice.installed
     if installed is None:
         return plugin
@@ -104,7 +106,7 @@ def described(choice: Choice) -> str:
 
 
 def unusable(choice: Choice) -> str:
-    """The error of a plugin with a `problem`."""
+    """The error for a plugin with a `problem`."""
     problem = choice.installed and choice.installed.problem
     return f"{described(choice)} cannot be used: {problem}"
 
@@ -116,15 +118,15 @@ def _repair(choice: Choice) -> str:
 
 
 def broken(choice: Choice, failure: str, error: BaseException) -> PluginError:
-    """The error of a plugin whose code raised `error`."""
+    """The error for a plugin whose code raised `error`."""
     return PluginError(f"{described(choice)} {failure}: {named(error)}; {_repair(choice)}")
 
 
 def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> BaseModel:
-    """The settings of `plugin` from its table; raises ConfigError for what the table says wrong.
+    """The settings of `plugin` from its table; raises ConfigError for wrong values in the table.
 
-    Where there is no table, what is wrong is the plugin's own fault: PluginError. A plain pydantic
-    model passes over keys that it does not know: `check_keys` refuses them.
+    Without a table, wrong values are the plugin's own fault: PluginError. A plain pydantic model
+    ignores unknown keys, so `check_keys` refuses them.
     """
     key, values = config.plugin_settings(choice.name)
     path = tuple(key.split("."))
@@ -135,7 +137,7 @@ def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> BaseModel
         )
     try:
         table = parsed_table(plugin.Settings, values)
-        # Validators may change what they get.
+        # Validators may change their input.
         stated = copied(table)
         settings = plugin.Settings.model_validate(table)
         check_keys(settings, stated)
@@ -168,7 +170,7 @@ def _refuse_settings(choice: Choice, config: Config, cause: str) -> None:
 
 
 def settings_model(installed: Installed) -> type[BaseModel] | None:
-    """The `Settings` of an installed plugin; None when it has none or cannot be imported."""
+    """The `Settings` of an installed plugin; None if it has none or cannot be imported."""
     try:
         with interrupted(30.0):
             source = installed.entry_point.load()

@@ -1,4 +1,4 @@
-"""What lives on the home loop: plugins' `resources` and the agent's tool sources.
+"""The objects that live on the home loop: plugins' `resources` and the agent's tool sources.
 
 One task enters and leaves them there, because their cancel scopes are bound to it.
 """
@@ -24,7 +24,7 @@ logger = logging.getLogger("sayso.plugins")
 
 @asynccontextmanager
 async def resources(host: Host, plugins: Plugins) -> AsyncIterator[None]:
-    """Keep resources and sources open within the block; one that blocks home is given up."""
+    """Keep resources and sources open within the block; one that blocks home is abandoned."""
     if not plugins.implementations("resources") and not host.agent.sources:
         yield
         return
@@ -35,7 +35,7 @@ async def resources(host: Host, plugins: Plugins) -> AsyncIterator[None]:
     stop: list[Any] = []
 
     def tell(error: PluginError) -> None:
-        # Neither twice nor where the loop has ended.
+        # The loop may already be closed.
         with suppress(RuntimeError):
             here.call_soon_threadsafe(_settle, blocked, error)
 
@@ -61,7 +61,7 @@ async def resources(host: Host, plugins: Plugins) -> AsyncIterator[None]:
         stop[0]()
         await asyncio.wait({task, leaving}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if not (task.done() or leaving.done()):
-            # Code of a turn never lets go of the loop, so nobody watches the end on it.
+            # If a turn's code blocks the loop for good, nothing on that loop can notice the end.
             seconds = f"{counted(timeout, 'second')} (server.start_timeout)"
             _settle(blocked, PluginError(f"resources stay open: a turn blocks home for {seconds}"))
         await _first(task, blocked)
@@ -80,7 +80,7 @@ async def _first(*futures: asyncio.Future[Any]) -> None:
 
 
 async def _ended(task: asyncio.Future[None], blocked: asyncio.Future[PluginError]) -> None:
-    """Wait for the end of `task`; give it up if its loop is known to be blocked."""
+    """Wait for the end of `task`; abandon it if its loop is known to be blocked."""
     if not blocked.done():
         await task
         return

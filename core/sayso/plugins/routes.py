@@ -1,4 +1,4 @@
-"""The routes of plugins, and what two plugins may not both claim."""
+"""The routes of plugins, and conflicts between the claims of two plugins."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from sayso.plugins.implementations import Impl
 
 OWN = ("/health", "/ready")
-"""What the core answers with GET, before all others."""
+"""The paths that the core answers with GET, before all others."""
 
 DOCS = ("/docs", "/docs/oauth2-redirect", "/openapi.json")
-"""What it answers besides where `server.docs` is true."""
+"""Further paths that it answers if `server.docs` is true."""
 
 LOST_MIDDLEWARE = (
     "a Starlette Router's middleware is not its routes'; mount the router, "
@@ -34,8 +34,8 @@ _PARAMETER = re.compile(r"\{[^}]*\}")
 def collect_routes(
     implementations: Sequence[Impl], host: Host, timeout: float
 ) -> tuple[tuple[str, Router], ...]:
-    """Each plugin's router with its name; raises PluginError when two claim one route, or when one
-    answers for a route of another."""
+    """Each plugin's router with its name. Raises PluginError if two claim one route, or if one
+    covers a route of another."""
     routers = []
     docs = DOCS if host.config.server.docs else ()
     own = [Claim("GET", path, _CORE) for path in (*OWN, *docs)]
@@ -52,7 +52,7 @@ def collect_routes(
                 )
             claim = Claim(method, path, impl.plugin)
             before = [(one, claim) for one in (*own, *claimed)]
-            # Whose turn is first would depend on the order of the plugins.
+            # The winning route would depend on plugin order.
             for wide, narrow in (*before, *((claim, one) for one in claimed)):
                 if wide.covers(narrow):
                     raise PluginError(f"{_conflict(wide, narrow)}; {_way_out(wide)}")
@@ -75,14 +75,14 @@ def _way_out(wide: Claim) -> str:
 
 
 class Claim:
-    """A method and path, or what is mounted at a path, with who claims it."""
+    """A method and path, or a mount path, and the plugin that claims it."""
 
     def __init__(self, method: str, path: str, owner: str) -> None:
         from starlette.routing import compile_path
 
         self.method, self.path, self.owner = method, path, owner
         whole = f"{path}/{{path:path}}" if method == _MOUNT else path
-        # Paths that match alike have one shape.
+        # Paths that match the same requests have one shape.
         self.shape = _PARAMETER.sub("{}", whole)
         self._sample = _PARAMETER.sub("x", whole)
         self._pattern = compile_path(whole)[0] if "{" in whole else None
@@ -91,7 +91,8 @@ class Claim:
         return f"{self.method} {self.path}"
 
     def covers(self, other: Claim) -> bool:
-        """Whether it, if it comes first, answers what is for `other`, which is another owner's."""
+        """Whether this claim, if it came first, would answer requests for `other`, which belongs to
+        another owner."""
         if self.owner == other.owner or not _overlap(self.method, other.method):
             return False
         if self.shape == other.shape:
@@ -121,24 +122,25 @@ def claims(router: Router) -> Iterator[tuple[str, str]]:
 def each_route(
     routes: Sequence[BaseRoute],
 ) -> Iterator[tuple[str | None, Collection[str] | None, Any]]:
-    """Path, methods and route of each, those of FastAPI's nested routers among them."""
+    """Path, methods and route of each, including FastAPI's nested routers."""
     if (fastapi := sys.modules.get("fastapi.routing")) is not None:
         for each in fastapi.iter_route_contexts(routes):
             yield each.path, each.methods, each.original_route
         return
-    # Nobody imported FastAPI, so none of the routes is FastAPI's.
+    # FastAPI was not imported, so none of the routes is FastAPI's.
     for route in routes:
         yield getattr(route, "path", None), getattr(route, "methods", None), route
 
 
 def is_api_router(router: Router) -> bool:
-    """Whether `router` is FastAPI's, which is not imported to tell."""
+    """Whether `router` is FastAPI's, found out without importing it."""
     fastapi = sys.modules.get("fastapi")
     return fastapi is not None and isinstance(router, fastapi.APIRouter)
 
 
 def loses_middleware(router: Router) -> bool:
-    """Whether `router` has middleware, perhaps to keep callers out, that its routes lack alone."""
+    """Whether `router` has middleware, perhaps to keep callers out, that its routes would lack on
+    their own."""
     return not is_api_router(router) and router.middleware_stack != router.app
 
 

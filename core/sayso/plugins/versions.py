@@ -1,6 +1,7 @@
-"""Whether a requirement of a distribution admits a version (Python packaging, version specifiers).
+"""Whether a distribution's requirement admits a version (Python packaging, version specifiers).
 
-Only what a requirement on Sayso itself needs: release numbers, pre-releases, and all operators.
+Only as much as a requirement on Sayso itself needs: release numbers, pre-releases, and all
+operators.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _holds(operator: str, bound: str, version: str) -> bool:
             # A pre-release of the bound itself is not below it: "<2" does not admit 2.0rc1.
             return a < b and (a[0] != b[0] or b[1] < _RELEASE or a[1] == _RELEASE or b[3] > 0)
         case ">":
-            # Nor is a post-release of the bound above it.
+            # A post-release of the bound is not above it.
             return a > b and (a[0] != b[0] or a[3] == 0 or b[3] > 0)
         case _:
             prefix = theirs[0][:-1]

@@ -1,4 +1,4 @@
-"""A child process of the supervisor: how it is started, what it is told and what it reports."""
+"""A child process of the supervisor: how it is started, instructed, and how it reports."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from sayso.service.place import VARIABLE, Role
 class Child:
     """A child process as the supervisor sees it; once ready it takes the place of `replaces`.
 
-    `own` is the number of its socket, `listens` are those of all it was told to listen on. One that
-    is `closed` listens no more, since it ends. `failed` is why it could not start.
+    `own` is the number of its socket, `listens` are those of all sockets it was directed to listen
+    on. A `closed` one listens no more, since it ends. `failed` is why it could not start.
     """
 
     role: Role
@@ -37,14 +37,14 @@ class Child:
     replaces: Child | None = field(default=None, repr=False)
 
     def listen(self, numbers: set[int]) -> None:
-        """Tell it to listen on these sockets and no others."""
-        # A child that hears nothing, since it is stopped, must not hold up the others.
+        """Direct it to listen on these sockets and no others."""
+        # A stopped child, which does not read, must not delay the others.
         with suppress(OSError):
             self.link.sendall(json.dumps({"listen": sorted(numbers)}).encode() + b"\n")
             self.listens = numbers
 
     def said(self) -> list[dict[str, Any]] | None:
-        """What it has reported since the last call, once `link` is readable; None at the end."""
+        """Its reports since the last call, once `link` is readable; None at the end."""
         try:
             data = self.link.recv(65536)
         except OSError:
@@ -61,7 +61,8 @@ def start_child(
     listening: Sequence[socket.socket],
     replaces: Child | None,
 ) -> Child:
-    """A process that runs `command` in `place`, with these sockets; OSError where none is had."""
+    """A process that runs `command` in `place`, with these sockets. Raises OSError if none can be
+    started."""
     ours, theirs = socket.socketpair()
     link, *numbers = inherited = [each.fileno() for each in (theirs, *listening)]
     values = {**place, "link": link, "listening": numbers}

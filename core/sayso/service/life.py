@@ -1,4 +1,4 @@
-"""The app's life, as the listener runs it: a failed start is one clear error."""
+"""The app's lifespan under the listener: a failed start is one clear error."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ logger = logging.getLogger("sayso.server")
 
 
 class GivenUp(Exception):
-    """The service was told to stop before it had started."""
+    """The service was stopped before it had started."""
 
 
 class Life:
     """The ASGI lifespan of an app, in place of uvicorn's, which logs a trace for every error.
 
-    `startup` raises the StartupError that the app raised, and one that names the cause for
-    everything else; a failing shutdown is logged.
+    `startup` raises the StartupError that the app raised; for any other error, one that names the
+    cause. A failing shutdown is logged.
     """
 
     should_exit = False
@@ -43,7 +43,7 @@ class Life:
             raise _startup_error(self._error)
 
     def give_up(self) -> None:
-        """Cancel a start that is under way: what has started already is left again."""
+        """Cancel a running start: the parts that have started already are left again."""
         if not self._answered["startup"].is_set():
             self._given_up = True
             self._task.cancel()
@@ -73,7 +73,7 @@ class Life:
         try:
             await self._app(scope, self._messages.get, self._hear)
         except BaseException as error:
-            # Plugins and routers raise what they like; without its app nothing could be served.
+            # Plugins and routers may raise anything; without its app nothing could be served.
             self._error = error
         finally:
             for answered in self._answered.values():
@@ -81,7 +81,7 @@ class Life:
 
     async def _hear(self, message: dict[str, Any]) -> None:
         _, phase, outcome = message["type"].split(".")
-        # What failed is said with a trace, just before Starlette raises the cause.
+        # Any other message is a failure; Starlette sends its trace just before it raises the cause.
         if outcome == "complete":
             self._answered[phase].set()
 

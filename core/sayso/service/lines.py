@@ -1,8 +1,15 @@
-"""A log record as text that no tool, model or caller can forge a part of."""
+"""A log record as text, or as JSON, of which no tool, model or caller can forge a part."""
 
 from __future__ import annotations
 
+import json
 import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
 
 from sayso.addresses import without_credentials
 
@@ -11,10 +18,31 @@ BARE = "%(message)s"
 ON = "  | "
 """The beginning of each further line of a record: of a trace."""
 _TRACE = "\n%s"
+LONGEST = 8192
+"""Characters of a value in JSON; of a longer one the beginning stays, and the cut is said."""
+_OTHERS = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "taskName",
+    "color_message",  # uvicorn's, the text once more
+}
+"""What is no field of a record: what each one has, and what libraries add for themselves."""
+
+_context: ContextVar[Mapping[str, str] | None] = ContextVar("sayso_log_fields", default=None)
+
+
+@contextmanager
+def told_with(**more: str) -> Iterator[None]:
+    """Add fields to each record that is written within the block, by whatever it starts, too."""
+    token = _context.set({**(_context.get() or {}), **more})
+    try:
+        yield
+    finally:
+        _context.reset(token)
 
 
 def one_line(text: str) -> str:
-    """`text` with line ends, control characters and what reorders a line written out."""
+    """`text` with line ends, control characters and reordering characters written out."""
     if text.isprintable():
         return text
     return "".join(
@@ -23,14 +51,15 @@ def one_line(text: str) -> str:
 
 
 class LineFormatter(logging.Formatter):
-    """One line a record; a trace goes on in lines that all begin with `ON`."""
+    """One line a record; the further lines of a trace all begin with `ON`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of `record`."""
         record.message, trace = _parts(record)
         if self.usesTime():
             record.asctime = self.formatTime(record, self.datefmt)
-        head = one_line(self.formatMessage(record))
+        more = "".join(f" {name}={_word(value)}" for name, value in fields(record).items())
+        head = one_line(self.formatMessage(record) + more)
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
         traces = (trace, record.exc_text, record.stack_info)
@@ -38,8 +67,79 @@ class LineFormatter(logging.Formatter):
         return "\n".join([head, *(ON + one_line(without_credentials(line)) for line in lines)])
 
 
+class JsonFormatter(logging.Formatter):
+    """One JSON object a record, in one line.
+
+    It has `timestamp` (RFC 3339, UTC), `level`, `logger`, `event` (what the record says), the
+    fields given by `extra`, `exception` where there is one, and `trace_id` and `span_id` of the
+    current span where OpenTelemetry is loaded.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of `record`."""
+        event, trace = _parts(record)
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        traces = [text for text in (trace, record.exc_text, record.stack_info) if text]
+        line: dict[str, Any] = {
+            "timestamp": _utc(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": _cut(event),
+            **{name: _value(value) for name, value in fields(record).items()},
+            **_span(),
+        }
+        if traces:
+            line["exception"] = _cut(without_credentials("\n".join(traces)))
+        return json.dumps(line, ensure_ascii=False)
+
+
+def fields(record: logging.LogRecord) -> dict[str, Any]:
+    """The texts and numbers that a record carries beside what it says: by `extra` and by
+    `told_with`."""
+    given = {
+        name: value
+        for name, value in vars(record).items()
+        if name not in _OTHERS and isinstance(value, str | int | float)
+    }
+    return {**(_context.get() or {}), **given}
+
+
+def _utc(created: float) -> str:
+    text = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def _value(value: object) -> object:
+    if isinstance(value, bool | int | float):
+        return value
+    return _cut(without_credentials(str(value)))
+
+
+def _word(value: object) -> str:
+    """A value behind its name; quoted where it is no single word."""
+    text = str(_value(value))
+    plain = text.isprintable() and not any(c in text for c in " \"'=")
+    return text if text and plain else json.dumps(text, ensure_ascii=False)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"
+
+
+def _span() -> dict[str, str]:
+    """The ids of the span in which the record was written."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return {}
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return {}
+    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
+
+
 def _parts(record: logging.LogRecord) -> tuple[str, str]:
-    """The message, and the trace behind it where its pattern ends with one."""
+    """The message, and the trace after it if its pattern ends with one."""
     pattern, args = record.msg, record.args
     if isinstance(pattern, str) and pattern.endswith(_TRACE) and isinstance(args, tuple) and args:
         return pattern.removesuffix(_TRACE) % args[:-1], str(args[-1])

@@ -1,7 +1,7 @@
 """The place of a child process: what it inherits from its supervisor, and how it reports to it.
 
-A child is the same command line run again with its place in the environment; its call of `serve`
-finds the place and serves on the sockets that it inherited.
+A child runs the same command line again with its place in the environment. Its call of `serve`
+finds the place and serves on the inherited sockets.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 class Place:
-    """What a child process has from its supervisor.
+    """The things that a child process inherits from its supervisor.
 
-    `listening` are the sockets of all workers, `own` is the number of the one that this worker
-    listens on until it is told otherwise. `first` is true for the child that tells people about
-    the service, `guarded` where callers of the service have had to say who they are.
+    `listening` are the sockets of all workers; `own` is the number of the one that this worker
+    listens on until directed otherwise. `first` is true for the child that announces the service;
+    `guarded` if callers of the service have had to authenticate.
     """
 
     def __init__(self, values: dict[str, Any]) -> None:
@@ -45,9 +45,10 @@ class Place:
             serves_on(listening)
 
     def check(self, host: Any) -> None:
-        """Raise ConfigError where callers need no longer say who they are.
+        """Raise ConfigError if callers need no longer authenticate.
 
-        The plugin that asked them may be gone by accident, which must not open a service that runs.
+        The plugin that authenticated them may be gone by accident, which must not open a running
+        service.
         """
         if self.guarded and not host.guarded:
             raise ConfigError(
@@ -56,7 +57,7 @@ class Place:
             )
 
     def report(self, app: Any) -> None:
-        """Tell the supervisor that this process serves, and what it must know of it."""
+        """Report to the supervisor that this process serves, with its properties."""
         files = _own_files() if self.reload else []
         own = app is not None and bool(app.host.plugins.own_process)
         guarded = app is not None and app.host.guarded
@@ -64,19 +65,20 @@ class Place:
         self.link.sendall(json.dumps(said).encode() + b"\n")
 
     def report_failed(self, cause: str) -> None:
-        """Tell the supervisor why this process does not serve."""
+        """Report to the supervisor why this process does not serve."""
         with suppress(OSError):
             self.link.sendall(json.dumps({"failed": cause}).encode() + b"\n")
 
     def report_closed(self) -> None:
-        """Tell the supervisor that this process, which ends, listens no more."""
+        """Report to the supervisor that this process, which ends, listens no more."""
         with suppress(OSError):
             self.link.sendall(b'{"closed": true}\n')
 
     def told(self) -> set[int] | None:
-        """What the supervisor said last, once `link` is readable: the sockets to listen on.
+        """The supervisor's last instruction, once `link` is readable: the sockets to listen on.
 
-        None when the supervisor is gone. Raises BlockingIOError when it has not said it all.
+        None if the supervisor is gone. Raises BlockingIOError if the instruction is not complete
+        yet.
         """
         try:
             data = self.link.recv(65536)
@@ -90,19 +92,19 @@ class Place:
         return set(json.loads(said[-1])["listen"])
 
     def close(self) -> None:
-        """Close what was inherited; the supervisor sees the end of the link."""
+        """Close the inherited descriptors; the supervisor sees the end of the link."""
         for inherited in (self.link, *self.listening):
             inherited.close()
 
 
 def take_place() -> Place | None:
-    """The place of this process; None when nobody supervises it. Only the first call gets it."""
+    """The place of this process; None if it has no supervisor. Only the first call gets it."""
     text = os.environ.pop(VARIABLE, None)
     return Place(json.loads(text)) if text else None
 
 
 def command() -> list[str]:
-    """The command line that runs this program again; ConfigError where there is none."""
+    """The command line that runs this program again. Raises ConfigError if there is none."""
     if os.name == "nt":
         raise ConfigError("reload and workers above 1 need a POSIX system; use workers = 1")
     arguments = sys.orig_argv[1:]
@@ -117,7 +119,7 @@ def command() -> list[str]:
 
 def _own_files() -> list[str]:
     """The source files of this process that are the user's own, not an installed package's."""
-    # Not all below sys.prefix: that may be the project's own folder, or /usr.
+    # Not everything below sys.prefix: that may be the project's own folder, or /usr.
     library = os.path.dirname(os.__file__) + os.sep
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return sorted(

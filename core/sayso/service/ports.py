@@ -1,6 +1,6 @@
-"""The service's listening sockets, which a process forked by user code gives up.
+"""The service's listening sockets, which a process forked by user code closes.
 
-Otherwise it would keep the port in use after the service has ended, and keep open connections that
+Otherwise it would keep the port in use after the service has ended, and keep connections open that
 the service has closed, on which clients would wait for answers.
 """
 
@@ -16,22 +16,23 @@ from weakref import WeakSet
 from sayso.errors import StartupError
 
 BACKLOG = 2048
-"""Connections that wait at a socket until somebody takes them."""
+"""Connections that wait at a socket to be accepted."""
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _ours: WeakSet[socket.socket] = WeakSet()
 
 
 def bind(host: str, port: int, workers: int = 1) -> list[socket.socket]:
-    """Listening sockets on `host` and `port`; StartupError in one line when that cannot be.
+    """Listening sockets on `host` and `port`; a StartupError of one line if that is impossible.
 
-    One for each worker on Linux, whose kernel then gives each about as many connections (from one
-    socket, whoever is awake takes all that wait), elsewhere one for all.
+    On Linux one for each worker, since the kernel then gives each about as many connections; from
+    one socket, any worker that is awake takes all waiting ones. Elsewhere one for all.
     """
     with ExitStack() as stack:
         try:
             sockets = [stack.enter_context(_listening(host, port))]
             if workers > 1 and sys.platform == "linux":
-                # Only now: a second service would be let in by a first one that shares its port.
+                # Set only after binding: otherwise a second service could share the port of the
+                # first.
                 sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 address = sockets[0].getsockname()[:2]
                 for _ in range(workers - 1):
@@ -49,7 +50,7 @@ def _listening(host: str, port: int, *, shared: bool = False) -> socket.socket:
         if shared:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listening.bind((host, port))
-        # Now, not in a child: a second service would be let in between bind and listen.
+        # Listen now, not in a child: a second service could bind between bind and listen.
         listening.listen(BACKLOG)
     except OSError:
         listening.close()
@@ -71,7 +72,7 @@ def _unbound(error: OSError, host: str, port: int) -> str:
 
 
 def serves_on(listening: socket.socket) -> None:
-    """Say that a service of this process listens on this socket, for as long as it is open."""
+    """Note that a service of this process listens on this socket, for as long as it is open."""
     _ours.add(listening)
 
 
@@ -82,7 +83,8 @@ def _have_none() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/dev/fd"):
         if _local_port(int(name)) in ports:
-            # Closed, its number would be another file's, which its object here would close again.
+            # Replaced rather than closed: a closed number would be reused for another file, which
+            # the socket's object here would close again.
             os.dup2(nothing, int(name), inheritable=False)
     os.close(nothing)
 

@@ -1,7 +1,7 @@
-"""One child process with a time limit, whose whole session can be ended.
+"""One child process with a time limit; its whole session can be ended.
 
-It runs in a thread of its own: children of asyncio and uvloop depend on the kind of loop and on
-the thread that runs it.
+It runs in a thread of its own, since children of asyncio and uvloop depend on the kind of loop and
+on the thread that runs it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Stop:
 class Captured:
     """The first and the last part of an output, `limit` bytes in all.
 
-    A secret that the cut went through is removed as a whole.
+    A secret that the cut would split is removed as a whole.
     """
 
     def __init__(self, limit: int, secrets: Sequence[str]) -> None:
@@ -79,7 +79,7 @@ class Captured:
             del self._tail[: -self._last]
 
     def text(self) -> str:
-        """The output with replacement characters, and a line that says what was cut."""
+        """The output with replacement characters, and a line that says how much was cut off."""
         tail = bytes(self._tail[-self._last :])
         lost = self.total - len(self._head) - len(tail)
         if not lost:
@@ -96,8 +96,8 @@ def _whole(text: str, secrets: Iterable[str]) -> str:
 
 
 def _beginning(secret: str, text: str) -> int:
-    """Where in `text` the longest beginning of `secret` stands that `text` ends with, if it has
-    four characters; else the end."""
+    """The position in `text` of the longest beginning of `secret` that `text` ends with, if it has
+    four characters; otherwise the end of `text`."""
     start = text.find(secret[:4], max(len(text) - len(secret) + 1, 0))
     while start >= 0 and not secret.startswith(text[start:]):
         start = text.find(secret[:4], start + 1)
@@ -105,10 +105,10 @@ def _beginning(secret: str, text: str) -> int:
 
 
 class Ended(NamedTuple):
-    """How a process ended.
+    """The end of a process.
 
-    `code` is negative for a signal and None when it could not be killed; `left` says that
-    processes it started still hold its output.
+    `code` is negative for a signal and None if it could not be killed; `left` says that processes
+    that it started still hold its output.
     """
 
     output: str
@@ -130,8 +130,8 @@ def run_process(
     """Run a program to its end, to `timeout` seconds or to `stop`, and return how it ended.
 
     Standard input is empty; standard output and error are one stream. On timeout and stop its
-    process group and all else in its session gets SIGTERM, and SIGKILL after GRACE. Raises
-    OSError when it cannot be started.
+    process group and everything else in its session gets SIGTERM, and SIGKILL after GRACE. Raises
+    OSError if it cannot be started.
     """
     process = subprocess.Popen(
         arguments,
@@ -171,7 +171,7 @@ class _Watch:
         self._stdout.close()
         if self._pidfd is not None:
             os.close(self._pidfd)
-        # An error on the way must not leave the process running.
+        # After an error, the process must not be left running.
         if self._process.returncode is None:
             self._signal(signal.SIGKILL)
             self._reap()
@@ -233,7 +233,7 @@ class _Watch:
             return True
 
     def _signal(self, number: int) -> bool:
-        """Send a signal to all of the session; whether any process was there."""
+        """Send a signal to the whole session; returns whether any process was there."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
         members = _session(self._process.pid)
@@ -244,7 +244,7 @@ class _Watch:
 
 
 def signal_name(number: int) -> str:
-    """What a signal is called; those of real time have no names."""
+    """The name of a signal; real-time signals have none."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -13,7 +13,8 @@ _answered: set[signal.Signals] = set()
 
 @contextmanager
 def answered(calls: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
-    """Have each signal's call run on the running loop; processes that user code forks have none."""
+    """Have each signal's call run on the running loop; in processes that user code forks nothing
+    runs."""
     loop = asyncio.get_running_loop()
     for number, call in calls.items():
         loop.add_signal_handler(number, call)
@@ -32,7 +33,8 @@ def nothing() -> None:
 
 
 def _have_none() -> None:
-    # A fork shares the pipe that wakes its parent's loop: what ends it would end the service.
+    # A forked child shares the pipe that wakes its parent's loop: a signal that ends the child
+    # would also end the service.
     if _answered:
         signal.set_wakeup_fd(-1)
         for number in _answered:

@@ -1,4 +1,4 @@
-"""What answers for a service that reloads while its code does not start."""
+"""The replacement for a reloading service whose code does not start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from socketserver import BaseServer, ThreadingTCPServer
 from threading import Thread
 
 POLL = 0.05
-"""Seconds between two looks whether it is closed."""
+"""Seconds between two checks whether it is closed."""
 _OWN_NAME = re.compile(r"(localhost|127\.[\d.]+|\[::1\])(:\d+)?", re.IGNORECASE)
 UNTOLD = "its terminal says why"
 
@@ -19,27 +19,27 @@ UNTOLD = "its terminal says why"
 class StandIn(ThreadingTCPServer):
     """Answers each request on `listening` with 503, from threads of its own, until it is closed.
 
-    Who calls from this machine, by a name of its own, is told the cause.
+    A client on this machine that uses its own name is shown the cause.
     """
 
     daemon_threads = True
 
     def __init__(self, listening: socket.socket, cause: str | None) -> None:
-        # Not the next class's, which makes a socket.
+        # Not the next class's, which would make a socket.
         BaseServer.__init__(self, listening.getsockname(), _Refusal)
         self.cause = cause or UNTOLD
         self.socket = listening.dup()
-        # One who left before it was accepted must not hold up the end.
+        # A client that left before it was accepted must not delay the end.
         self.socket.setblocking(False)
         Thread(target=self.serve_forever, args=(POLL,), daemon=True).start()
 
     def close(self) -> None:
-        """Answer nobody any more; the socket of the service stays open."""
+        """Answer no more requests; the socket of the service stays open."""
         self.shutdown()
         self.server_close()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of a caller that breaks off."""
+        """Log nothing for a client that breaks off."""
 
 
 class _Refusal(BaseHTTPRequestHandler):
@@ -47,7 +47,7 @@ class _Refusal(BaseHTTPRequestHandler):
     server: StandIn
 
     def refuse(self) -> None:
-        # With a body that nobody has read the connection would be reset.
+        # With an unread body the connection would be reset.
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         detail = f"the service could not start: {self._cause()}; it starts again after a change"
         body = json.dumps({"detail": detail}).encode()
@@ -66,4 +66,4 @@ class _Refusal(BaseHTTPRequestHandler):
         return self.server.cause if near and own else UNTOLD
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the cause has been told."""
+        """Log nothing: the cause was already reported."""

@@ -1,4 +1,4 @@
-"""The service's log on standard error, which never holds up the service."""
+"""The service's log on standard error, which never blocks the service."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from time import monotonic, sleep
 from typing import TextIO
 
 from sayso.addresses import without_credentials
-from sayso.service.lines import BARE, NAMED, LineFormatter, one_line
+from sayso.service.lines import BARE, NAMED, JsonFormatter, LineFormatter, one_line
 
 LINES = 1000
-"""Records that wait for somebody to read; of further ones only the number is told."""
+"""Most records queued for a reader; of further ones only the number is logged."""
 LINGER = 1.0
 """Seconds that the end of the process waits for them."""
 
@@ -25,31 +25,34 @@ class StandardError(logging.StreamHandler[TextIO]):
     """Writes records to standard error; while that is a full pipe, they wait in a queue.
 
     With `named` each has its time, level and logger before it. None can be forged: what a record
-    says stands in one line, a trace in lines that begin with `  | `.
+    says stands in one line, a trace in lines that begin with `  | `. With `as_json` each is one
+    JSON object in one line.
 
     A blocking write would hold up the code that logs, such as the loop that answers every request.
     """
 
-    def __init__(self, level: int = logging.NOTSET, *, named: bool = False) -> None:
+    def __init__(
+        self, level: int = logging.NOTSET, *, named: bool = False, as_json: bool = False
+    ) -> None:
         super().__init__()
         self.setLevel(level)
-        self.setFormatter(LineFormatter(NAMED if named else BARE))
+        self.setFormatter(JsonFormatter() if as_json else LineFormatter(NAMED if named else BARE))
         self._waiting: deque[bytes] = deque()
         self._lost = 0
         self._writer: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write `record` now, or behind those that wait."""
-        # Who logs is not to fail for it, where standard error was closed by other code.
+        """Write `record` now, or after the queued ones."""
+        # If other code has closed standard error, the code that logs must not fail.
         with suppress(Exception):
             self._write(self.format(record) + self.terminator)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The text of `record`; of one that has none, where it was made."""
+        """The text of `record`; if it cannot be formatted, the place where it was made."""
         try:
             return super().format(record)
         except Exception as error:
-            # Logging's own way writes to standard error by itself, and all arguments with it.
+            # Logging's own way writes to standard error itself, with all arguments.
             where = f"{record.pathname}:{record.lineno}: a record of {record.name!r}"
             why = f"{record.msg!r} ({type(error).__name__})"
             return one_line(without_credentials(f"{where} that cannot be written: {why}"))
@@ -58,7 +61,7 @@ class StandardError(logging.StreamHandler[TextIO]):
         try:
             number = self.stream.fileno()
         except (AttributeError, OSError):
-            # Something in its place, as in tests.
+            # Standard error was replaced, as in tests.
             self.stream.write(text)
             super().flush()
             return
@@ -69,7 +72,7 @@ class StandardError(logging.StreamHandler[TextIO]):
             self._keep(data)
 
     def flush(self) -> None:
-        """Wait a moment for what waits to be read."""
+        """Wait a moment for the queued records to be read."""
         end = monotonic() + LINGER
         while self._waiting and monotonic() < end:
             sleep(0.01)
@@ -84,7 +87,7 @@ class StandardError(logging.StreamHandler[TextIO]):
             try:
                 self._writer.start()
             except RuntimeError:
-                # None to be had: what there is no room for now waits for the next record.
+                # No thread can be had: records without room now wait for the next record.
                 self._write_on(0)
 
     def _write_on(self, patience: float | None = None) -> None:
@@ -98,7 +101,7 @@ class StandardError(logging.StreamHandler[TextIO]):
                 self._waiting.popleft()
 
     def _more(self) -> bool:
-        """Whether something waits; else the thread ends, and that is known."""
+        """Whether records are queued; if not, the thread is marked as ended."""
         assert self.lock is not None
         with self.lock:
             if self._lost:
@@ -111,10 +114,10 @@ class StandardError(logging.StreamHandler[TextIO]):
 
 
 def say(*lines: str) -> None:
-    """Tell whoever started this process `lines`, each behind `sayso: `.
+    """Write `lines` for the person who started this process, each after `sayso: `.
 
-    Where nobody reads them, or the disk is full, they are lost. `print` would keep them in a
-    buffer, and Python exits with 120 where it cannot write that at its end.
+    If nobody reads them, or the disk is full, they are lost. `print` would keep them in a buffer,
+    and Python exits with 120 if it cannot write that at its end.
     """
     handler = StandardError()
     text = "\n".join(f"sayso: {line}" for line in lines)
@@ -124,7 +127,7 @@ def say(*lines: str) -> None:
 
 
 def _takes_at_once(number: int, size: int) -> bool:
-    """Whether nobody has to read before so many bytes are written."""
+    """Whether this many bytes can be written before anybody reads."""
     if stat.S_ISREG(os.fstat(number).st_mode):
         return True
     # A pipe that is writable at all has room for this much (POSIX).
@@ -132,9 +135,9 @@ def _takes_at_once(number: int, size: int) -> bool:
 
 
 def _rest(number: int, data: bytes) -> bytes:
-    """What is left of `data` after one write; nothing where nobody reads it, or the disk is full.
+    """The rest of `data` after one write; empty if nobody reads it, or the disk is full.
 
-    It is one write of all, so that no output of another process comes between.
+    All is written at once, so that no output of another process comes between.
     """
     try:
         return data[os.write(number, data) :]

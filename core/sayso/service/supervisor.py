@@ -27,7 +27,7 @@ logger = logging.getLogger("sayso.supervisor")
 SHORTEST, LONGEST = 0.2, 10.0
 """Seconds of back-off after a child that died: the first, and the most."""
 STEADY = 10.0
-"""A child that lived for so many seconds starts the back-off anew."""
+"""A child that lived this many seconds resets the back-off."""
 GRACE = 10.0
 """Seconds that a child gets beyond its drain before it is killed."""
 TICK = 0.25
@@ -36,13 +36,13 @@ TICK = 0.25
 class Supervisor:
     """Keeps `workers` children serving on `listening`, and one for own-process plugins.
 
-    Each worker has a socket of `listening` of its own; while it is not there, the others listen on
-    that too, and no connection waits for it.
+    Each worker has a socket of `listening` of its own; while it is absent, the others listen on
+    that, too, and no connection waits for it.
 
     SIGTERM and SIGINT end them: each drains for up to `patience` seconds. A second SIGINT kills
-    them. SIGHUP renews the workers one by one. With `reload` the one child starts again whenever
-    a source file changes; while it does not start, each request gets 503. SIGHUP, which a terminal
-    sends as it closes, ends it, unless nohup has it ignored.
+    them. SIGHUP renews the workers one by one. With `reload` the only child is restarted whenever a
+    source file changes; while it does not start, each request gets 503. SIGHUP, which a terminal
+    sends when it closes, ends it, unless nohup makes the process ignore it.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Supervisor:
         self._not_before = 0.0
 
     def run(self) -> int:
-        """Live until told to stop; the exit status."""
+        """Run until stopped; returns the exit status."""
         with ExitStack() as stack:
             for each in self._listening:
                 stack.enter_context(each)
@@ -111,11 +111,12 @@ class Supervisor:
             self._renew()
 
     def _share(self) -> None:
-        """Tell each worker what to listen on: its own socket, and those whose worker is missing.
+        """Direct each worker which sockets to listen on: its own, and those whose worker is
+        missing.
 
-        While the service stops, those that still have turns listen on the sockets of those that
-        have ended: to refuse at once who would otherwise wait there until the last turn is over.
-        Once none listens any more the port is closed, whatever else still ends.
+        While the service stops, workers that still have turns listen on the sockets of ended ones,
+        so that new clients are refused at once instead of waiting until the last turn is over. Once
+        none listens any more the port is closed, even if other processes still end.
         """
         workers = [each for each in self._children if each.role == "worker" and not each.closed]
         wanted: dict[Child, set[int]] = {child: set() for child in workers if child.ready}
@@ -131,7 +132,8 @@ class Supervisor:
                 child.listen(numbers)
 
     def _fill(self) -> None:
-        """Start what is missing: further workers only once the first has shown that one can."""
+        """Start missing children: further workers only once the first has shown that one can
+        start."""
         if monotonic() < self._not_before or not (self._served or not self._children):
             return
         if self._reload and (self._failures or self._children):
@@ -141,7 +143,7 @@ class Supervisor:
             begun = self._start("worker", first=self._reload or not self._served)
             if not (begun and self._served):
                 return
-        # One at a time, an ending one included: two would contend for the plugins' ports.
+        # One at a time, counting an ending one: two would compete for the plugins' ports.
         if (
             self._plugins
             and self._workers > 1
@@ -157,7 +159,7 @@ class Supervisor:
         ]
 
     def _start(self, role: Role, *, first: bool = False, replaces: Child | None = None) -> bool:
-        """Whether a process could be had, and the interpreter is still there."""
+        """Start a process; false if none can be had, or the interpreter is gone."""
         try:
             self._begin(role, first, replaces)
         except OSError as error:
@@ -189,7 +191,7 @@ class Supervisor:
         self._children.append(child)
 
     def _free(self) -> int:
-        """The socket that the fewest workers have for their own."""
+        """The socket that is the own one of the fewest workers."""
         own = [child.own for child in self._of("worker")]
         return min(range(len(self._listening)), key=own.count)
 
@@ -232,7 +234,7 @@ class Supervisor:
 
     def _forget(self, child: Child) -> None:
         if child.link.fileno() in self._selector.get_map():
-            self._hear(child)  # its last words
+            self._hear(child)  # read its last report
         if child.link.fileno() in self._selector.get_map():
             self._selector.unregister(child.link)
         child.link.close()
@@ -271,7 +273,7 @@ class Supervisor:
             self._stand_in = None
 
     def _back_off(self) -> float:
-        """The seconds that no child is started for now."""
+        """The seconds for which no child is started."""
         pause = pause_after(self._failures)
         self._not_before = monotonic() + pause
         return pause
@@ -283,7 +285,8 @@ class Supervisor:
         return self._reload or child.role in self._served or killed
 
     def _give_up(self, status: int) -> None:
-        """The first of its role never served: it has said why, or it never called `serve`."""
+        """Stop, because the first of its role never served: it has reported why, or never called
+        `serve`, or was killed."""
         if status < 0:
             say(f"the service {_how(status)} before it served; out of memory, perhaps")
         if status == 0:
@@ -299,7 +302,8 @@ class Supervisor:
             return
         child.ending = monotonic() + self._patience + GRACE
         if child.role == "worker" and child.ready and not self._stopping:
-            # Others serve meanwhile: told to listen on nothing, it refuses nobody and ends.
+            # Others serve meanwhile: directed to listen on nothing, it still serves accepted
+            # clients and ends.
             self._share()
         else:
             child.process.terminate()
@@ -310,7 +314,8 @@ class Supervisor:
         for each in self._listening:
             each.close()
         for child in self._children:
-            # One that was replaced waits for who has reached it, until it is told to drain.
+            # A replaced child still serves clients that have reached it, until it is directed to
+            # drain.
             child.ending = None
             self._end(child)
 
@@ -330,7 +335,8 @@ class Supervisor:
             return
         if self._renew_all:
             self._renew_all = False
-            # The settings may be others now, and the first that has them says what they allow.
+            # The settings may have changed, and the first child with the new ones reports what they
+            # allow.
             self._tell = True
             self._renewing = self._of("worker") + self._of("plugins")
         if self._renewing is None:
@@ -352,7 +358,7 @@ class Supervisor:
             self._start("worker", first=tells, replaces=old)
 
     def _is_whole(self) -> bool:
-        """Whether each process that should be there serves."""
+        """Whether every process that should be there serves."""
         there = self._of("worker") + self._of("plugins")
         plugins = self._plugins and self._workers > 1
         return len(there) == self._workers + plugins and all(child.ready for child in there)
@@ -391,7 +397,7 @@ class Supervisor:
 
 
 def pause_after(failures: int) -> float:
-    """Seconds until another child is started after so many that died one soon after the other."""
+    """Seconds until another child is started after this many died shortly after each other."""
     return min(SHORTEST * 2 ** (failures - 1), LONGEST) if failures < 10 else LONGEST
 
 

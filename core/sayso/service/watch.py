@@ -1,4 +1,4 @@
-"""Which source file has changed, for `reload`: by modification times, with no dependency."""
+"""Finds the changed source file, for `reload`: by modification times, without a dependency."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from time import monotonic
 
 SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 MOST = 5_000
-"""Files, and folders, looked at in a tree; what a process has loaded is always looked at."""
+"""Most files and folders checked in a tree; files that a process has loaded are always checked."""
 SHARE = 0.1
-"""The part of its time that a large tree may cost."""
+"""The share of its time that checking a large tree may take."""
 
 
 class Watch:
@@ -29,14 +29,14 @@ class Watch:
         self._seen = self._look()
 
     def add(self, files: Iterable[str]) -> None:
-        """Watch these too: what a child process has loaded."""
+        """Also watch these: files that a child process has loaded."""
         new = set(files) - self._files
         self._files |= new
         for file in new:
             self._seen.setdefault(file, _time(file))
 
     def changed(self) -> Path | None:
-        """A file that is new, gone or other than at the last call; None when all are as before."""
+        """A file that is new, gone or changed since the last call; None if there is none."""
         if (now := monotonic()) < self._next:
             return None
         seen, self._seen = self._seen, self._look()

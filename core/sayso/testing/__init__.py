@@ -1,4 +1,4 @@
-"""What tests of agents and plugins need: a real service, a scripted model, conformance checks.
+"""Help for tests of agents and plugins: a real service, a scripted model, conformance checks.
 
     from sayso import Agent, Call, tool
     from sayso.testing import scripted, served

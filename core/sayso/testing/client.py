@@ -22,7 +22,7 @@ def user(content: str = "", **fields: Any) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back over HTTP; header names are in lower case."""
+    """A reply over HTTP; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -46,10 +46,9 @@ class Answer:
 class Service:
     """A service that listens on `url`; made by `served`.
 
-    `routes` names all that it serves: "POST /api/chat", "WEBSOCKET /api/chat-ws"; `host` is what
-    a protocol plugin gets.
-    `chat`, `stream`, `ask` and `conversation` talk to the V2 endpoints, which the plugin `v2`
-    brings; `request` and `post` reach any path.
+    `routes` names everything that it serves: "POST /api/chat", "WEBSOCKET /api/chat-ws"; `host` is
+    the object that protocol plugins get. `chat`, `stream`, `ask` and `conversation` talk to the V2
+    endpoints of the plugin `v2`; `request` and `post` reach any path.
     """
 
     def __init__(self, host: ServiceHost, port: int, routes: Sequence[str] = ()) -> None:
@@ -83,7 +82,7 @@ class Service:
         return self.request("GET", path, headers=headers)
 
     def post(self, path: str, body: Any, headers: Mapping[str, str] | None = None) -> Answer:
-        """The answer to a POST of `body` as JSON; bytes are sent as they are."""
+        """The answer to a POST of `body` as JSON; bytes are sent unchanged."""
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.request(
             "POST", path, raw, {"Content-Type": "application/json", **(headers or {})}
@@ -110,48 +109,86 @@ class Service:
         """The events of the streamed reply. Raises AssertionError unless it is a 200."""
         return _good(self.ask(*messages, stream=True, **fields)).events
 
-    def conversation(self, *history: Json, **fields: Any) -> Conversation:
-        """A conversation that goes on from `history`; `fields` go with each of its requests."""
-        return Conversation(self, history, fields)
+    def conversation(
+        self,
+        *history: Json,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> Conversation:
+        """A conversation that continues from `history`.
+
+        `token` is sent as a bearer token; `headers` and the top-level `fields` go with each of its
+        requests, too.
+        """
+        named = dict(headers or {})
+        if token is not None:
+            named["Authorization"] = f"Bearer {token}"
+        return Conversation(self, history, fields, named)
 
 
 class Conversation:
-    """A caller that sends back what it got, and decides what is proposed."""
+    """A caller that sends back the replies, and decides on proposals."""
 
     def __init__(
-        self, service: Service, history: Sequence[Json], fields: Mapping[str, Any]
+        self,
+        service: Service,
+        history: Sequence[Json],
+        fields: Mapping[str, Any],
+        headers: Mapping[str, str],
     ) -> None:
         self._service = service
         self._fields = dict(fields)
+        self._headers = dict(headers)
         self.messages: list[Json] = list(history)
 
     @property
     def pending(self) -> list[Json]:
-        """The tool calls of the last reply that wait for a decision."""
+        """The pending tool calls of the last reply."""
         return self._last("tool_calls")
 
     @property
     def pending_commands(self) -> list[Json]:
-        """The commands of the last reply that wait for a decision."""
+        """The pending commands of the last reply."""
         return self._last("cmds")
+
+    @property
+    def executed(self) -> list[Json]:
+        """The tool calls that the last reply reports as executed, with their outputs."""
+        return self._data("executed_tool_calls")
+
+    @property
+    def executed_commands(self) -> list[Json]:
+        """The commands that the last reply reports as executed, with their outputs."""
+        return self._data("executed_cmds")
 
     def say(self, content: str = "", **fields: Any) -> Json:
         """The reply to a user message; `fields` are fields of the message.
 
-        A message that is refused, or fails, is no part of the conversation.
+        A message that is refused, or fails, does not become a part of the conversation.
         """
         message = user(content, **fields)
-        reply = self._service.chat(*self.messages, message, **self._fields)
+        reply = self._service.chat(*self.messages, message, headers=self._headers, **self._fields)
         said = {"role": "assistant", "content": reply["content"], "data": reply["data"]}
         self.messages += [message, said]
         return reply
 
-    def approve(self, *ids: str) -> Json:
-        """The reply to an approval of all that is pending, or of those with `ids` only."""
-        return self._decide({"execute": True}, ids)
+    def approve(self, *ids: str, input: Json | None = None) -> Json:
+        """The reply to an approval of everything pending, or only of these `ids`.
+
+        `input` edits the one tool call that is approved, as an approver would: it is what the call
+        shall run with, and its tool has to be `editable`.
+        """
+        if input is None:
+            return self._decide({"execute": True}, ids)
+        if len(chosen := [call for call in self.pending if not ids or call["id"] in ids]) != 1:
+            raise AssertionError(
+                f"an edited input is for one tool call, and {len(chosen)} are meant; name its id"
+            )
+        return self._decide({"execute": True, "input": input}, [chosen[0]["id"]])
 
     def reject(self, reason: str = "no", *ids: str) -> Json:
-        """The reply to a rejection of all that is pending, or of those with `ids` only."""
+        """The reply to a rejection of everything pending, or only of these `ids`."""
         return self._decide({"rejection_reason": reason}, ids)
 
     def _decide(self, decision: Json, ids: Sequence[str]) -> Json:
@@ -166,8 +203,11 @@ class Conversation:
         return self.say(data=data)
 
     def _last(self, name: str) -> list[Json]:
+        return [one for one in self._data(name) if not one.get("execute")]
+
+    def _data(self, name: str) -> list[Json]:
         data = (self.messages[-1].get("data") or {}) if self.messages else {}
-        return [one for one in data.get(name) or () if not one.get("execute")]
+        return list(data.get(name) or ())
 
 
 def _good(answer: Answer) -> Answer:

@@ -1,4 +1,4 @@
-"""A scripted model, and what every model must do, as checks that any test suite can run.
+"""A scripted model, and the requirements for every model, as checks that any test suite can run.
 
     import asyncio, pytest
     from sayso.testing import MODEL_CHECKS
@@ -7,7 +7,7 @@
     def test_my_model_conforms(check):
         asyncio.run(check(lambda: MyModel("small")))
 
-A check gets a factory of models. What the model says is its own; how it says it is checked.
+A check gets a factory of models. The checks leave the model free in its words, not in their form.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ DECISION = {
 
 
 def scripted(*steps: Step) -> Scripted:
-    """A model that answers its calls with `steps`, one after another; `asks` tells what it got.
+    """A model that answers its calls with `steps`, one after another; `asks` records its input.
 
     A step is a text, a list of `Call`, `Text`, `Thought` and texts, a `Reply`, an exception to
-    raise, or a function `(ask)`, plain or async, that gives one of these. A call beyond the last
+    raise, or a function `(ask)`, plain or async, that returns one of these. A call beyond the last
     step raises ModelError.
     """
     return Scripted(steps)
@@ -100,7 +100,7 @@ async def a_call_ends_with_one_reply(factory: Factory) -> None:
 
 
 async def a_reply_survives_the_ledger(factory: Factory) -> None:
-    """A turn is written as JSON while it waits for a decision, and is read back equal."""
+    """A turn that was written as JSON while it waits for a decision is read back equal."""
     events = await _events(factory(), Ask((_said("look up the price of tea"),), tools=(LOOK_UP,)))
     turn = _reply(events).turn
     stored = json.loads(json.dumps(dump_turns([turn])))
@@ -143,7 +143,7 @@ async def results_are_taken(factory: Factory) -> None:
 
 
 async def a_schema_is_kept_to(factory: Factory) -> None:
-    """With a schema the whole text is one JSON document of it; ModelError where it cannot be."""
+    """With a schema the whole text is one JSON document of it; ModelError if that is impossible."""
     ask = Ask((_said("Is tea wanted? Decide."),), schema=DECISION)
     try:
         reply = _reply(await _events(factory(), ask))
@@ -157,7 +157,7 @@ async def a_schema_is_kept_to(factory: Factory) -> None:
 
 
 async def a_call_can_be_left(factory: Factory) -> None:
-    """A caller that closes the stream after its first event harms no later call."""
+    """A caller that closes the stream after its first event does not affect later calls."""
     model = factory()
     stream: Any = model.stream(Ask((_said("Tell a long story."),)))
     await anext(stream)

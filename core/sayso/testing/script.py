@@ -12,15 +12,15 @@ from sayso.models.whole import streamed
 
 Outcome = Reply | str | Sequence[Block | Thought | str] | Exception
 Step = Outcome | Callable[[Ask], Outcome | Awaitable[Outcome]]
-"""One step of a script: what the model answers, an exception to raise, or a function of the ask."""
+"""One step of a script: the model's answer, an exception to raise, or a function of the ask."""
 
 
 class Scripted:
     """A `Model` that answers by `script`, one step a call.
 
     A step is a Reply, a text, a list of calls and texts, an exception to raise, or a function
-    `(ask)`, plain or async, that gives one of these. A function in place of the list answers every
-    call. `asks` holds each ask in the order of the calls; a call beyond the script's end raises
+    `(ask)`, plain or async, that returns one of these. A function in place of the list answers
+    every call. `asks` has each ask in the order of the calls; a call beyond the script's end raises
     ModelError.
     """
 

@@ -22,12 +22,12 @@ def served(
     config: str | Path = "",
     **options: Any,
 ) -> Iterator[Service]:
-    """Serve `agent` over HTTP and give a client of it; everything ends with the block.
+    """Serve `agent` over HTTP and return a client of it; everything ends with the block.
 
-    `plugins` are plugins as objects or classes, beside the installed ones. `config` is the text
-    of a sayso.toml, or the path of one; without `agent` it names the agent. `options` are those
-    of `serve`. The environment is not read; the ledger is `memory://` and the state folder a
-    temporary one unless `config` says otherwise. Raises StartupError as `serve` would print it.
+    `plugins` are plugins as objects or classes, beside the installed ones. `config` is the text of
+    a sayso.toml, or the path of one; without `agent` it names the agent. `options` are those of
+    `serve`. The environment is not read; the ledger is `memory://` and the state folder a temporary
+    one unless `config` says otherwise. Raises StartupError with the text that `serve` would print.
     """
     from sayso.app import create_app
     from sayso.plugins.routes import claims
@@ -60,7 +60,7 @@ class Served:
         return self._stack.enter_context(served(agent, plugins, config=config, **options))
 
     def close(self) -> None:
-        """End the services, the last first."""
+        """End the services, the last one first."""
         self._stack.close()
 
 

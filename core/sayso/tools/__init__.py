@@ -47,15 +47,17 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 class Tool(Generic[P, R]):
     """A function that the model may call, with its schema; calling it calls the function.
 
-    `timeout` is in seconds, None is without one. `editable` names the parameters whose values an
-    approver may change; True is all of them. `read_only`, `destructive` and `title` are hints for
-    MCP clients; None says nothing. An approval is of the tool with this `version` where one is
-    stated, else of the one with this source, schema and these hints. `origin` is where a tool is
-    from that others run; else it is the function's own place.
+    - `timeout`: in seconds; None means without one.
+    - `editable`: the parameters whose values an approver may change; True means all of them.
+    - `read_only`, `destructive` and `title`: hints for MCP clients; None gives no hint.
+    - `version`: an approval is valid for the tool of this version. Without one it is valid for the
+      tool with this source, schema and these hints.
+    - `origin`: the origin of a tool that others run; otherwise the function's own place is used.
     """
 
     offered = True
-    """Whether models and clients are offered it; a plugin proposes one that is not by itself."""
+    """Whether models and clients are offered it; a plugin itself proposes a tool that is not
+    offered."""
 
     def __init__(
         self,
@@ -93,7 +95,8 @@ class Tool(Generic[P, R]):
         self.unbound = signature.unbound
         self._injected = signature.injected
         self._inputs = inputs_of(self.name, signature, docs, input_schema)
-        # Whoever reads input by a stated JSON schema, as an MCP server does, fills in its defaults.
+        # A client that reads a stated JSON schema, such as an MCP server, fills in its defaults
+        # itself.
         self.defaults = {**_stated_defaults(self.input_schema), **signature.defaults}
         self.fixed = signature.fixed
         self.editable = _editable(self.name, editable, self.input_schema)
@@ -116,7 +119,7 @@ class Tool(Generic[P, R]):
 
     @functools.cached_property
     def is_async(self) -> bool:
-        """Whether the function is a coroutine function; others belong in a thread."""
+        """Whether the function is a coroutine function; others must run in a thread."""
         fn: Any = self.fn
         while isinstance(fn, (functools.partial, Tool)):
             fn = fn.fn if isinstance(fn, Tool) else fn.func
@@ -129,18 +132,18 @@ class Tool(Generic[P, R]):
 
     @property
     def reads_context(self) -> bool:
-        """Whether the function reads the RequestContext; of one for a tool of others only its
-        updates count."""
+        """Whether the function reads the RequestContext; a tool run by others only sends updates
+        with it."""
         return self.takes_context and self._options["origin"] is None
 
     @functools.cached_property
     def digest(self) -> str:
-        """What an approval binds of the tool; reading it may take a hundredth of a second, once."""
+        """The digest of the tool that approvals bind. The first read may take ten milliseconds."""
         return digest_of(self)
 
     @functools.cached_property
     def write_only(self) -> frozenset[str]:
-        """The parameters that the schema calls secret."""
+        """The parameters that the schema marks as secret."""
         return write_only(self.input_schema)
 
     @functools.cached_property
@@ -149,23 +152,29 @@ class Tool(Generic[P, R]):
         secret = {name for name, value in self.defaults.items() if holds_secret_type(value)}
         return self.write_only & self.defaults.keys() | secret
 
+    @property
+    def inner_secrets(self) -> Sequence[tuple[str, Any]]:
+        """The defaults that hold secrets, those of fields of models within parameters among them,
+        each with its field's name."""
+        return self._inputs.secret_defaults
+
     def validate(self, input: Mapping[str, Any]) -> Arguments:
         """The arguments for `call`; raises ToolInputError with a message for the model."""
         return self._inputs.read(input)
 
     def whole(self, input: Mapping[str, Any]) -> Whole:
-        """The input with all that was not sent; raises ToolInputError."""
+        """The input with everything that was not sent; raises ToolInputError."""
         return self._inputs.whole(input)
 
     def parameter(self, key: str) -> str:
-        """The parameter that `key` of an input sends, by its name in the schema."""
+        """The parameter that `key` of an input means, by its name in the schema."""
         return self._inputs.parameter(key)
 
     def as_called(self, input: Mapping[str, Any]) -> dict[str, Any]:
-        """What the function would get, as JSON values; empty where `input` does not fit.
+        """The arguments that the function would get, as JSON values; empty if `input` is invalid.
 
-        Defaults are filled in, a number that was sent as text is a number, and a field
-        stands under each of its names.
+        Defaults are filled in, a number that was sent as text is a number, and a field is there
+        under each of its names.
         """
         try:
             values = self.validate(input)
@@ -179,10 +188,10 @@ class Tool(Generic[P, R]):
         return {n: received(value, self._inputs.other_names) for n, value in values.items()}
 
     def takes(self, name: str) -> bool:
-        """Whether a call can have the argument `name`, under any of its names."""
+        """Whether a call may have the argument `name`, under any of its names."""
         schema = self.input_schema
         if isinstance(self._inputs, SchemaInputs) and self._inputs.is_open:
-            # A schema that says nothing of further arguments admits them.
+            # By definition, a schema that does not mention further arguments allows them.
             schema = {"additionalProperties": True, **schema}
         more = {"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"}
         return name in {*schema["properties"], *self.defaults, *self._inputs.names} or any(
@@ -190,7 +199,7 @@ class Tool(Generic[P, R]):
         )
 
     def call(self, arguments: Arguments, session: Session, context: object) -> Any:
-        """What the function returns, an awaitable if it is async; `arguments` from `validate`."""
+        """The function's result, an awaitable if it is async; `arguments` are from `validate`."""
         fn: Callable[..., Any] = self.fn
         if not self._injected:
             return fn(**arguments)
@@ -202,7 +211,7 @@ class Tool(Generic[P, R]):
         return self.fn(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Tool[..., R]:
-        """The tool of `instance`, for functions declared as tools in a class body."""
+        """The tool bound to `instance`, for functions declared as tools in a class body."""
         if instance is None or not self.unbound:
             return self
         fn = cast("Callable[..., R]", cast(Any, self.fn).__get__(instance, owner))
@@ -239,10 +248,10 @@ def tool(
 def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a tool of a function, as `@tool`, `@tool(...)` or `tool(function, ...)`.
 
-    The name defaults to the function's, the description to its docstring, the input schema to
-    its signature. What fixes arguments of a tool, binds or wraps one keeps that tool's options
-    but for those given here: it stays gated. Raises TypeError or ValueError, naming the tool, for
-    what cannot be one.
+    The name defaults to the function's, the description to its docstring, the input schema to its
+    signature. A partial, bound method or wrapper of a tool keeps that tool's options except for
+    those given here, so it stays gated. Raises TypeError or ValueError, naming the tool, for an
+    object that cannot be one.
     """
     if fn is None:
         return functools.partial(tool, **options)
@@ -257,7 +266,7 @@ def _made(fn: Callable[..., Any], options: dict[str, Any]) -> Tool:
 def as_tools(items: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
     """The tools by name, in order; plain functions become tools that need no approval.
 
-    Raises ValueError for two of one name, and TypeError for what is no tool.
+    Raises ValueError for two of one name, and TypeError for an object that is no tool.
     """
     tools: dict[str, Tool] = {}
     for item in items:

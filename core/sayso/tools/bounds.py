@@ -1,13 +1,13 @@
-"""What it costs to check an input against a JSON schema, bounded before any library sees either.
+"""Bounds the cost of checking an input against a JSON schema before any library sees either.
 
 A schema of few bytes can ask for more steps than a machine makes in a year: `allOf` with two
-references to a definition that has two, and so on. The library checks in one piece that nothing
-can stop, so a schema that may take too long is refused when the tool is made, and an input that
-may is refused before it is checked.
+references to a definition that has two, and so on. The library checks in one step that cannot be
+interrupted. Therefore a schema that may take too long is refused when the tool is made, and an
+input that may is refused before it is checked.
 
-The cost of a schema is the number of schemas that one path through an input meets, from the input
-itself down to one value, at most: what applies to the same value adds up, of what applies to
-different ones the most counts. An input costs no more than that for each value in it.
+The cost of a schema is the largest number of schemas on one path through an input, from the input
+itself down to one value: schemas for the same value are added up; of schemas for different values
+the largest counts. An input costs no more than that for each value in it.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from sayso.errors import ToolInputError
 from sayso.tools.references import References
 
 VALUES = 20_000
-"""Values that a schema may hold."""
+"""Most values in a schema."""
 NESTING = 64
 """How deep they may be nested, and how many schemas may apply one through another to one value."""
 PATTERNS = 100
-"""Regular expressions in a schema; each takes up to ten milliseconds to compile."""
+"""Most regular expressions in a schema; each takes up to ten milliseconds to compile."""
 PATTERN = 1000
-"""Characters of one."""
+"""Most characters of one."""
 FIRST = 2
-"""The levels of an input at which a schema is judged when the tool is made; deeper ones are when
-the input is known, as a schema that refers to itself has no end."""
+"""The levels of an input for which a schema is judged when the tool is made. Deeper levels are
+judged when the input is known, since a schema that refers to itself has no end."""
 SCHEMA_COST = 2000
 INPUT_COST = 1_000_000
-"""A second or two, if each step is of the slowest kind."""
+"""Most steps; they take a second or two if each step is of the slowest kind."""
 _MANY = 50
 """Entries of an `enum`, `required` or `properties` that take as long as one more schema."""
 _WIDE = 16
 _GOES_BACK = re.compile(r"\(\?[=!<]|\\[1-9k]")
-"""Lookaround and back references; the library finds all else in one reading."""
+"""Lookaround and back references; the library matches everything else in one pass."""
 _TOO_LONG = "it could take too long to check an input against it"
 
 _Costs = dict[int, tuple[int, int]]
-"""By schema: to tell whether a value fits, and to tell what is wrong with it, too."""
+"""By schema: the cost of checking whether a value is valid, and of that plus explaining why not."""
 
 
 class Bounds:
-    """The bounds of one schema; raises ValueError for one beyond them."""
+    """The bounds of one schema. Raises ValueError if it exceeds them."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         check_size(schema)
@@ -65,7 +65,7 @@ class Bounds:
             )
 
     def _cost(self, depth: int, width: int) -> int:
-        # In powers of two: few tables, however many inputs come.
+        # Rounded up to a power of two, so that there are few tables for any number of inputs.
         width = 1 << width.bit_length() if self._parts.repeat else 0
         if width not in self._tables:
             self._tables[width] = _Table(self._parts, width)
@@ -87,7 +87,7 @@ def check_size(schema: dict[str, Any]) -> None:
 
 
 def _measured(input: Any, texts: bool) -> tuple[int, int, int]:
-    """How many values there are, how deep they are nested, and the most that one holds.
+    """The number of values, their depth of nesting, and the most entries of one value.
 
     With `texts` long texts count as many values.
     """
@@ -110,7 +110,7 @@ def _below(level: Sequence[Any]) -> Iterator[Any]:
 
 
 class _Part:
-    """One schema: its own weight, and those that apply to the same value and to values in it."""
+    """One schema: its own weight, the schemas for the same value and those for values inside it."""
 
     __slots__ = ("fit", "inside", "key", "names", "same", "weight", "widely")
 
@@ -122,7 +122,7 @@ class _Part:
             *_all(schema, "allOf", "then", "else", "dependentSchemas", "dependencies"),
             *found.targets(schema),
         ]
-        # The library asks first whether these fit, and then what is wrong in them.
+        # The library first asks whether these are valid, and then what is wrong in them.
         self.fit = _all(schema, "anyOf", "oneOf", "if", "not")
         one = _all(schema, "properties", "additionalProperties")
         item = _all(schema, "items", "prefixItems", "additionalItems")
@@ -131,7 +131,8 @@ class _Part:
             _all(schema, "patternProperties", "propertyNames", "unevaluatedProperties"),
             _all(schema, "contains", "unevaluatedItems"),
         )
-        # For each value in this one the library asks anew what of this schema has looked at it.
+        # For each value in this one, the library asks again which parts of this schema have
+        # evaluated it.
         self.widely = "unevaluatedProperties" in schema or "unevaluatedItems" in schema
 
 
@@ -152,7 +153,7 @@ _MAPS = {"properties", "patternProperties", "dependentSchemas", "dependencies"}
 
 
 class _Parts:
-    """The schemas that apply to an input, each behind those that it applies to the same value."""
+    """The schemas that apply to an input, each after those that it applies to the same value."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._found = References(schema)
@@ -197,7 +198,7 @@ class _Parts:
 
 
 class _Table:
-    """The costs of a schema for inputs of each depth, worked out as they are asked for."""
+    """The costs of a schema for inputs of each depth, computed on demand."""
 
     def __init__(self, parts: _Parts, width: int) -> None:
         self._parts = parts
@@ -209,7 +210,7 @@ class _Table:
             last = self._levels[-1]
             level = self._level(last)
             if level == last or level[self._parts.root][1] > INPUT_COST:
-                # It grows no more, or has grown enough.
+                # The cost grows no more, or is already above the limit.
                 return level[self._parts.root][1]
             self._levels.append(level)
         return self._levels[depth][self._parts.root][1]
@@ -242,4 +243,4 @@ class _Table:
 
 
 _CAP = 10 * INPUT_COST
-"""Costs above are no longer told apart."""
+"""Higher costs are not distinguished."""

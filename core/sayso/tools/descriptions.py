@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 _LONGEST = 200
-"""Characters of what a type is called."""
+"""Most characters in the name of a type."""
 _DEEPEST = 30
-"""Types within types that are told."""
+"""Deepest nesting of types that is described."""
 
 
 def describe(schema: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """`{parameter: {type, description}}` of an input schema (interface.md, "ToolCall")."""
-    # Under the older name too, which schemas that were stated have.
+    # Also under the older name, which an author's schema may use.
     definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
     types: dict[str, str] = {}
     return {
@@ -37,14 +37,14 @@ def _description(schema: Any, definitions: Mapping[str, Any]) -> str:
 def _type_name(
     schema: Any, definitions: Mapping[str, Any], types: dict[str, str], depth: int = 0
 ) -> str:
-    """What people call the type of `schema`; `types` are those of definitions so far."""
+    """The common name for the type of `schema`; `types` are those of the definitions so far."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return "any"
     if (name := _named(schema)) in definitions:
         if name not in types:
-            # So it is called where it refers to itself.
+            # The name for a reference to itself, until its own is known.
             types[name] = "any"
-            # Each may name others twice: uncut, the words would double with each definition.
+            # Truncated: each definition may name others twice, and the text would double with each.
             types[name] = _cut(_type_name(definitions[name], definitions, types, depth + 1))
         return types[name]
     stated = schema.get("type")

@@ -1,4 +1,5 @@
-"""What a function's docstring says: to the model about the tool, to approvers about its input."""
+"""The parts of a function's docstring: for the model about the tool, for approvers about its
+input."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def read_docstring(fn: Callable[..., Any]) -> Docstring:
 
 
 def _entries(part: re.Match[str], body: str) -> Iterator[tuple[str, str]]:
-    """The names and the description of each parameter that a part of a docstring describes."""
+    """The names and the description of each parameter in one part of a docstring."""
     if part.re is _FIELD:
         # A paragraph that is not indented belongs to no field.
         yield part[1], re.split(r"\n\s*\n(?=\S)", body)[0]

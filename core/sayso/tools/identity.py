@@ -1,7 +1,8 @@
-"""What a tool is, so that an approval of one never runs another (design, section 6, "The deed").
+"""The identity of a tool, so that an approval of one never runs another (design, section 6, "The
+deed").
 
-Bound are the name, where the tool comes from, the schema with its defaults, and the annotations.
-The body of a function is not, nor is what people read: descriptions and titles.
+It binds the name, the tool's origin, the schema with its defaults, and the annotations. It does not
+bind the function's body, nor texts for people: descriptions and titles.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,12 +28,12 @@ _LOOPBACK = re.compile(
 )
 _READ_BY_PEOPLE = frozenset({"title", "description", "$comment", "examples"})
 _OF_NAMES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-"""The keywords of a JSON schema below which the keys are names."""
+"""The keywords of a JSON schema whose keys are names."""
 _VALUES = frozenset({"default", "const", "enum"})
 
 
 class Identified(Taking, Protocol):
-    """A tool, as far as its identity is concerned."""
+    """The attributes of a tool that its identity needs."""
 
     origin: str
     version: str | None
@@ -40,11 +41,16 @@ class Identified(Taking, Protocol):
     read_only: bool | None
     destructive: bool | None
 
+    @property
+    def inner_secrets(self) -> Sequence[tuple[str, Any]]:
+        """The secrets that are defaults within its parameters, with the names of their fields."""
+        ...
+
 
 def source_of(fn: Callable[..., Any]) -> str:
-    """Where a function is from: its file, relative to its project, and its qualified name.
+    """The place of a function: its file, relative to its project, and its qualified name.
 
-    The same in another checkout and whichever module the process began with.
+    It is the same in another checkout, and whichever module the process started with.
     """
     below: Any = plain_function(fn)
     name = getattr(below, "__qualname__", type(below).__qualname__)
@@ -60,7 +66,7 @@ def source_of(fn: Callable[..., Any]) -> str:
 def _place(file: str) -> str:
     path = Path(file)
     if not path.is_absolute():
-        return ""  # Made by `exec` or typed at a prompt.
+        return ""  # made by `exec` or typed at a prompt
     for depth in range(len(path.parts) - 1, 0, -1):
         if path.parts[depth - 1] in _INSTALLED:
             return "/".join(path.parts[depth:])
@@ -74,19 +80,21 @@ def _place(file: str) -> str:
 
 
 def without_loopback_port(origin: str) -> str:
-    """An origin in which the port of an address of this machine does not count: it is another one
-    after each start."""
+    """An origin without the port of an address of this machine, since that differs after each
+    start."""
     return _LOOPBACK.sub("//localhost", origin)
 
 
 def digest_of(tool: Identified) -> str:
-    """The digest by which a tool is the one that was approved; `version` stands in for all but the
-    name where the author states one."""
+    """The digest that identifies the approved tool; if the author states a `version`, it replaces
+    everything but the name."""
     if tool.version is not None:
         return _hashed(["version", tool.name, tool.version])
     hints = [tool.read_only, tool.destructive, tool.idempotent]
     defaults = {name: text for name, text in _defaults(tool) if text is not None}
-    return _hashed([tool.name, tool.origin, _bare(tool.input_schema), defaults, hints])
+    found = [tool.name, tool.origin, _bare(tool.input_schema), defaults, hints]
+    inner = sorted(_inner(tool))
+    return _hashed([*found, inner] if inner else found)
 
 
 def unsteady(tool: Identified) -> list[str]:
@@ -101,26 +109,37 @@ def _hashed(value: object) -> str:
 
 
 def _defaults(tool: Identified) -> Iterator[tuple[str, str | None]]:
-    """Each default as the digest has it; None for one that another process has otherwise."""
+    """Each default in the digest's form; None for one that differs in another process."""
     for name, value in sorted(tool.defaults.items()):
         if isinstance(value, FieldInfo):
             if value.default is PydanticUndefined or value.default_factory is not None:
-                continue  # What a factory gives is recorded with the input of each call.
+                continue  # The value of a factory is recorded with the input of each call
             value = value.default
         found = steady(value)
         yield name, None if found is UNSTEADY else _kept(tool, name, canonical(found))
 
 
+def _inner(tool: Identified) -> Iterator[list[str]]:
+    """The secrets within parameters, which no schema tells."""
+    for name, value in tool.inner_secrets:
+        if (found := steady(value)) is not UNSTEADY:
+            yield [name, _keyed(tool, name, canonical(found))]
+
+
 def _kept(tool: Identified, name: str, text: bytes) -> str:
     if name not in tool.secret_defaults:
         return text.decode("utf-8", "surrogatepass")
+    return _keyed(tool, name, text)
+
+
+def _keyed(tool: Identified, name: str, text: bytes) -> str:
     # Keyed, and slow to guess from: the ledger keeps what is made of it.
     salt = f"sayso:{tool.name}:{name}".encode()
     return hashlib.scrypt(text, salt=salt, n=2**12, r=8, p=1).hex()
 
 
 def _bare(schema: Any, *, names: bool = False) -> Any:
-    """A JSON schema without what only people read; with `names` the keys are no keywords."""
+    """A JSON schema without texts for people; with `names` the keys are no keywords."""
     if isinstance(schema, Mapping):
         return {
             key: value

@@ -1,9 +1,9 @@
-"""What a tool will get of an input: that is recorded, shown, compared, and runs (design, section 6,
+"""The input that a tool will get: it is recorded, shown, compared, and runs (design, section 6,
 "The deed": "Input").
 
-A parameter stands in the recorded input as the tool's own types write it, and only where reading
-that again gives the tool the very same value. Else it stays as it was sent, or absent where it was
-not sent, and its description says so.
+The recorded input has each parameter as the tool's own types write it, but only if reading that
+again gives the tool the very same value. Otherwise the parameter stays as it was sent, or absent if
+it was not sent, and its description says so.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ _SECRET = (SecretStr, SecretBytes)
 _ABSENT = object()
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 UNSTEADY = object()
-"""What stands for a value that another process has otherwise."""
+"""Stands for a value that differs in another process."""
 
 
 @dataclass(slots=True)
 class Whole:
-    """A validated input with all that was not sent: by parameter the value that the tool gets, and
-    the JSON from which the tool would read it again, where there is one."""
+    """A validated input with everything that was not sent: for each parameter the value that the
+    tool gets, and the JSON from which the tool would read it again, if there is any."""
 
     values: dict[str, Any] = field(default_factory=dict)
     dumps: dict[str, Any] = field(default_factory=dict)
 
     def put(self, name: str, value: Any, dump: Any = _ABSENT) -> None:
-        """Add a parameter; without `dump` nothing can be read as it."""
+        """Add a parameter; without `dump` no JSON can be read as it."""
         self.values[name] = value
         if dump is not _ABSENT and is_json(dump):
             self.dumps[name] = _ordered(value, dump)
 
 
 class Taking(Protocol):
-    """A tool, as far as its inputs are concerned."""
+    """The attributes of a tool that its inputs need."""
 
     name: str
     defaults: dict[str, Any]
@@ -56,7 +56,7 @@ class Taking(Protocol):
 
     @property
     def write_only(self) -> frozenset[str]:
-        """The parameters that the schema calls secret."""
+        """The parameters that the schema marks as secret."""
         ...
 
     @property
@@ -65,19 +65,21 @@ class Taking(Protocol):
         ...
 
     def whole(self, input: Mapping[str, Any]) -> Whole:
-        """The input with all that was not sent; raises ToolInputError."""
+        """The input with everything that was not sent; raises ToolInputError."""
         ...
 
     def parameter(self, key: str) -> str:
-        """The parameter that `key` of an input sends, by its name in the schema."""
+        """The parameter that `key` of an input means, by its name in the schema."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The input of a proposal. `marks` says of a parameter what `input_description` adds:
-    `set_by: "service"` of one that is absent from `input`, with its `default` where that may be
-    shown; `read_by: "tool"` of one that stands as it was sent and becomes something else."""
+    """The input of a proposal. `marks` has the additions to a parameter's `input_description`:
+
+    - `set_by: "service"` if it is absent from `input`, with its `default` if that may be shown;
+    - `read_by: "tool"` if it is recorded as it was sent and the tool reads it as something else.
+    """
 
     input: dict[str, Any]
     marks: dict[str, dict[str, Any]]
@@ -90,10 +92,10 @@ class Recorded:
 
 
 def recorded(tool: Taking, sent: Mapping[str, Any]) -> Recorded:
-    """What a call of `tool` with the input `sent` is recorded as; raises ToolInputError.
+    """The recorded form of a call of `tool` with the input `sent`; raises ToolInputError.
 
-    It calls what users wrote: validators, serializers, and factories of defaults, each of those
-    once for what is recorded.
+    It calls users' code: validators, serializers, and factories of defaults, each of those once for
+    the recorded value.
     """
     whole = tool.whole(sent)
     own = {tool.parameter(key): key for key in sent}
@@ -108,11 +110,11 @@ def recorded(tool: Taking, sent: Mapping[str, Any]) -> Recorded:
     for name in own.keys() - fit.keys():
         if name in whole.values and not _reads_as(whole.values[name], sent[own[name]]):
             marks[name] = {"read_by": "tool"}
-    # Those who run the tool fill these in by themselves.
+    # A client that reads the schema fills in these defaults itself.
     for name, stated in tool.input_schema["properties"].items():
         if name not in whole.values and isinstance(stated, Mapping) and "default" in stated:
             marks[name] = {} if name in tool.write_only else {"default": copied(stated["default"])}
-    # What a partial has fixed is no parameter any more, but is part of the deed.
+    # A parameter fixed by a partial cannot be sent any more, but is part of the deed.
     shown = {name: value for name, value in tool.fixed.items() if is_json(value)}
     marks |= {name: _mark(tool, name, value) for name, value in shown.items()}
     return Recorded(input, marks)
@@ -125,9 +127,9 @@ def _fitting(
     whole: Whole,
     kept: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Those of `kept` from which the tool reads the same values again."""
+    """The parameters of `kept` from which the tool reads the same values again."""
     if canonical(_with(sent, own, kept)) == canonical(sent):
-        return dict(kept)  # Most inputs: it has just read them.
+        return dict(kept)  # the usual case: the tool has just read them
     if _survive(tool, _with(sent, own, kept), whole, kept):
         return dict(kept)
     found: dict[str, Any] = {}
@@ -141,7 +143,7 @@ def _fitting(
 def _with(
     sent: Mapping[str, Any], own: Mapping[str, str], kept: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The input with the `kept` parameters in place of what was sent of them."""
+    """The input with the `kept` parameters in place of their values as sent."""
     rest = {key: value for name, key in own.items() if name not in kept for value in [sent[key]]}
     found: dict[str, Any] = copied({**{n: kept[n] for n in kept if n in own}, **rest, **kept})
     return found
@@ -170,34 +172,34 @@ def _is_secret(tool: Taking, name: str, value: Any) -> bool:
 
 
 def steady(value: Any) -> Any:
-    """A value as JSON that is the same in each process; UNSTEADY where it has none."""
+    """A value as JSON that is the same in each process; UNSTEADY if it has none."""
     try:
         found = received(value, {})
         if is_json(found) and not _ADDRESS.search(canonical(found).decode("utf-8", "replace")):
             return found
     except Exception:
-        # What users wrote cannot be written down.
+        # A user's object that cannot be serialized.
         return UNSTEADY
     return UNSTEADY
 
 
 def _reads_as(value: Any, sent: Any) -> bool:
-    """Whether the tool gets just what was sent."""
+    """Whether the tool gets exactly the value that was sent."""
     try:
         return canonical(received(value, {})) == canonical(sent)
     except Exception:
-        # What users wrote cannot be written down.
+        # A user's object that cannot be serialized.
         return False
 
 
 def held_by(instance: Any) -> Iterator[tuple[str, Any]]:
-    """What a model, dataclass or typed dict holds, by name."""
+    """The values in a model, dataclass or typed dict, by name."""
     parts = _parts(instance, {})
     return ((name, value) for name, _, value, _ in parts or ())
 
 
 def groups_of(kind: type[Any], others: Names) -> Iterator[list[str]]:
-    """All names of each field of a model, dataclass or typed dict."""
+    """For each field of a model, dataclass or typed dict, all its names."""
     if issubclass(kind, BaseModel):
         for name, stated in kind.model_fields.items():
             yield [*names_of(name, stated)]
@@ -207,7 +209,7 @@ def groups_of(kind: type[Any], others: Names) -> Iterator[list[str]]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether a tool can tell two values apart by nothing but their identity."""
+    """Whether two values are equal to a tool in everything but their identity."""
     if type(one) is not type(other):
         return False
     if isinstance(one, _SECRET):
@@ -224,12 +226,13 @@ def same(one: Any, other: Any) -> bool:
     try:
         return bool(one == other)
     except Exception:
-        # An `__eq__` of the author's that cannot say.
+        # The author's `__eq__` failed.
         return False
 
 
 def _ordered(value: Any, dump: Any) -> Any:
-    """The JSON of a value in which sets have one order: Python's own differs from set to set."""
+    """The JSON of a value with its sets in a fixed order; Python's own order differs from set to
+    set."""
     if isinstance(value, set | frozenset) and isinstance(dump, list):
         return sorted(dump, key=canonical)
     if isinstance(value, list | tuple) and isinstance(dump, list) and len(value) == len(dump):
@@ -241,7 +244,7 @@ def _ordered(value: Any, dump: Any) -> Any:
 
 
 def holds_secret_type(value: Any) -> bool:
-    """Whether a secret of pydantic's stands in the value."""
+    """Whether the value contains one of pydantic's secret types."""
     if isinstance(value, BaseModel):
         return holds_secret_type(value.__dict__) or holds_secret_type(value.__pydantic_extra__)
     if is_dataclass(value) and not isinstance(value, type):
@@ -254,7 +257,7 @@ def holds_secret_type(value: Any) -> bool:
 
 
 def write_only(schema: Mapping[str, Any]) -> frozenset[str]:
-    """The parameters in whose JSON schema anything is `writeOnly`, as secrets are."""
+    """The parameters with anything `writeOnly` in their JSON schema, as secrets have."""
     definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
     return frozenset(
         name
@@ -280,9 +283,9 @@ def _is_write_only(schema: Any, definitions: Mapping[str, Any], seen: set[str]) 
 
 
 def dropped(sent: Any, value: Any, names: Names) -> Iterator[tuple[str | int, ...]]:
-    """The places of `sent` that the `value` read from it has nothing of.
+    """The places of `sent` of which nothing is in the `value` read from it.
 
-    A validator of the author's may give keys other names: as many as have appeared may be missing.
+    An author's validator may rename keys: as many keys may be missing as have appeared.
     """
     if isinstance(value, BaseModel) and getattr(type(value), "__pydantic_root_model__", False):
         yield from dropped(sent, value.__dict__["root"], names)
@@ -311,7 +314,7 @@ def _dropped_keys(
 
 
 _Part = tuple[str, set[str], Any, bool]
-"""A name, all names of the same, the value, and whether it was set."""
+"""A name, all names of the same field, the value, and whether it was set."""
 
 
 def _parts(value: Any, names: Names) -> list[_Part] | None:
@@ -336,7 +339,7 @@ def _fields_of_dataclass(value: Any, names: Names) -> Iterator[_Part]:
     made = {f.name for f in fields(value) if f.default_factory is not MISSING}
     held = {n: getattr(value, n, None) for n in defaults} | getattr(value, "__dict__", {})
     for name, part in held.items():
-        # Which ones were set is known of models alone.
+        # Only models record which fields were set.
         is_set = name not in made and not same(part, defaults.get(name))
         yield name, {name, *names.get(name, ())}, part, is_set
 

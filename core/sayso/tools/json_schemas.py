@@ -1,4 +1,4 @@
-"""JSON schemas of objects, as models are given them for the input of a tool."""
+"""JSON schemas of objects, in the form that models get for the input of a tool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def object_schema(label: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
     schema = adapter.json_schema(schema_generator=Schema)
     top = schema.pop("$ref", None)
     if top is not None:
-        # A recursive model refers to itself at the top, where providers want the object.
+        # A recursive model is a reference at the top, where providers require the object itself.
         schema = {**copy.deepcopy(schema["$defs"][top.removeprefix("#/$defs/")]), **schema}
     if schema.get("type") != "object":
         raise ValueError(
@@ -28,9 +28,9 @@ def object_schema(label: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
 
 
 def sayable(schema: dict[str, Any]) -> dict[str, Any]:
-    """`schema` without what JSON cannot express, such as a default of infinity.
+    """`schema` without values that JSON cannot express, such as a default of infinity.
 
-    One such value would have every request with the tool refused.
+    A provider would refuse every request with the tool because of one such value.
     """
     if is_json(schema):
         return schema
@@ -46,13 +46,13 @@ def sayable(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class Schema(GenerateJsonSchema):
-    """Schemas without titles, and the same in each process."""
+    """Schemas without titles that are the same in each process."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
     def encode_default(self, dft: Any) -> Any:
-        # Python's own order is another one in each process, and the schema would differ.
+        # Python's own order of a set differs in each process, and so would the schema.
         steady = sorted(dft, key=repr) if isinstance(dft, set | frozenset) else dft
         return super().encode_default(steady)
 
@@ -68,7 +68,7 @@ def stated_object(label: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unusable(label: str, parameter: str, error: Exception) -> TypeError:
-    """The error of a parameter for which there is no JSON schema."""
+    """The error for a parameter that has no JSON schema."""
     reason = str(error).partition("\n")[0]
     return TypeError(
         f"tool {label!r}: parameter {parameter!r} cannot be described to a model ({reason}); "

@@ -1,4 +1,4 @@
-"""A pydantic model of what a function declares, by which a call's input is checked."""
+"""A pydantic model of a function's parameters, with which a call's input is checked."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from sayso.tools.signatures import EMPTY, Argument
 def model_of(arguments: Iterable[Argument], rest: Any, docs: Docstring) -> type[BaseModel]:
     """A model with a field for each of these parameters.
 
-    With `rest`, the annotation of `**kwargs`, it takes further fields of that type. Raises what
-    pydantic does for an annotation that it cannot check.
+    With `rest`, the annotation of `**kwargs`, it accepts further fields of that type. Raises
+    pydantic's error for an annotation that it cannot check.
     """
-    # Fields have names of their own, since parameters may be called `json` or `_x`.
+    # Fields have other names than the parameters, since those may be called `json` or `_x`.
     config = ConfigDict(
         extra="forbid" if rest is None else "allow",
         hide_input_in_errors=True,
-        # The texts "nan" and "Infinity" would be numbers, which no JSON can show an approver.
+        # Otherwise the texts "nan" and "Infinity" would become numbers, which no JSON can show an
+        # approver.
         allow_inf_nan=False,
     )
     holder: dict[str, Any] = {"model_config": config, "__module__": __name__}
@@ -59,7 +60,7 @@ def _field(argument: Argument, documented: str | None) -> tuple[Any, FieldInfo]:
     field.alias_priority = 2
     noted = next((note for note in metadata if isinstance(note, str)), None)
     field.description = field.description or noted or documented
-    # Without the metadata, which the field has: validators would run once more.
+    # Without the metadata, which the field already has: validators would run twice.
     return field.annotation, field
 
 
@@ -70,7 +71,7 @@ def _with_default(annotation: Any, default: Any) -> FieldInfo:
         if not isinstance(default, FieldInfo):
             to_jsonable_python(default)
     except (PydanticSerializationError, ValueError):
-        # Not for the model to see; the function uses its own default anyway.
+        # Hide the default from the model; the function uses its own anyway.
         hidden = FieldInfo.from_annotation(annotation)
         hidden.default_factory = lambda: default
         return hidden
@@ -78,10 +79,10 @@ def _with_default(annotation: Any, default: Any) -> FieldInfo:
 
 
 def refined(annotation: Any) -> Any:
-    """`annotation` with booleans that are only `true` and `false`, not "yes" or 1, and with lists
-    for iterables, which pydantic would validate only while the tool reads them.
+    """`annotation` with booleans that accept only `true` and `false`, not "yes" or 1, and with
+    lists for iterables, which pydantic would validate only while the tool reads them.
 
-    The fields of models, dataclasses and typed dicts keep the rules of their own.
+    The fields of models, dataclasses and typed dicts keep their own rules.
     """
     if annotation is bool:
         return StrictBool
@@ -98,7 +99,7 @@ def refined(annotation: Any) -> Any:
 
 
 def _typed_dict(stated: Any) -> Any:
-    # Before Python 3.12 pydantic takes only the TypedDict of typing_extensions.
+    # Before Python 3.12, pydantic only accepts the TypedDict of typing_extensions.
     fields: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(stated, include_extras=True).items():
         wrapper = typing.get_origin(hint)

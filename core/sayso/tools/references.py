@@ -1,4 +1,4 @@
-"""What the references of a JSON schema refer to."""
+"""The references in a JSON schema, and the schemas that they refer to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 
 class References:
-    """The references within one document; raises ValueError for those that leave it."""
+    """The references within one document. Raises ValueError for a reference outside of it."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
@@ -23,7 +23,7 @@ class References:
                     self._anchors.setdefault(name, []).append(schema)
 
     def check_base(self, schema: dict[str, Any]) -> None:
-        """Raise ValueError where references in `schema` count from another address."""
+        """Raise ValueError if references in `schema` are relative to another address."""
         if schema is not self._root and isinstance(schema.get(self._id), str):
             raise ValueError(f"a schema in it has an address of its own ({self._id!r})")
 

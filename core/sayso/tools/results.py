@@ -1,4 +1,4 @@
-"""What a tool may return, and the text that it becomes."""
+"""The values that a tool may return, and the text made of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AudioContent:
 
 @dataclass(frozen=True, slots=True)
 class ResourceContent:
-    """A document in a result, with the address it is known by."""
+    """A document in a result, with its address."""
 
     uri: str
     data: str | bytes
@@ -52,7 +52,7 @@ Content = TextContent | ImageContent | AudioContent | ResourceContent
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """A rich result: what MCP clients get in full, and everyone else as text.
+    """A rich result: MCP clients get all of it, everyone else the text.
 
     `structured` is a JSON value beside the content; `is_error` says that the tool failed.
     """
@@ -63,7 +63,7 @@ class ToolResult:
 
 
 def text_of(value: Any) -> str:
-    """The text that a tool's result becomes for model and caller; empty for None.
+    """The text of a tool's result for the model and the caller; empty for None.
 
     Models, dataclasses, dicts and lists become JSON; bytes are read as UTF-8.
     """
@@ -81,7 +81,7 @@ def text_of(value: Any) -> str:
         case BaseModel() | dict() | list() | tuple() | set() | frozenset():
             return _json(value)
         case int() if is_endless(value):
-            # str() refuses it, and the tool has run.
+            # str() refuses it, and the tool has already run.
             return _json(value)
     if is_dataclass(value) and not isinstance(value, type):
         return _json(value)

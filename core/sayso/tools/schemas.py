@@ -1,7 +1,7 @@
-"""What a tool takes: its JSON schema, and how the model's input becomes arguments.
+"""A tool's inputs: their JSON schema, and the conversion of the model's input to arguments.
 
-Three forms: from a function's signature, from a JSON schema, from a typed model (interface.md,
-"Agent configuration").
+There are three forms: from a function's signature, from a JSON schema, from a typed model
+(interface.md, "Agent configuration").
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import copy
 import functools
 import itertools
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter
@@ -21,7 +21,15 @@ from sayso.config.received import Names, every_name, other_names
 from sayso.errors import ToolInputError
 from sayso.tools.bounds import Bounds
 from sayso.tools.docstrings import Docstring
-from sayso.tools.dumps import all_dumped, dumped, is_plain, may_drop, refuse_dropped
+from sayso.tools.dumps import (
+    all_dumped,
+    arguments_may_drop,
+    dumped,
+    is_plain,
+    may_drop,
+    refuse_dropped,
+    secret_defaults,
+)
 from sayso.tools.inputs import Whole, groups_of, held_by
 from sayso.tools.json_schemas import Schema, object_schema, sayable, stated_object, unusable
 from sayso.tools.parameters import model_of, refined
@@ -39,27 +47,32 @@ from sayso.tools.validation import (
 T = TypeVar("T")
 
 BACKTRACKS = 1000
-"""Steps that a pattern may go back in one text; one that would go further does not fit."""
+"""Steps that a pattern may backtrack in one text; if it needs more, the text counts as invalid."""
 COMPILED = 2**20
-"""Bytes that a pattern may take when it is compiled."""
+"""Most bytes of a compiled pattern."""
 
 Arguments = dict[str, Any]
 """Keyword arguments for a tool's function, without the injected ones."""
 
 
 class Inputs(Protocol):
-    """One form of input: `schema` for the model, `read` for what it sends."""
+    """One form of input: `schema` for the model, `read` for the model's input."""
 
     schema: dict[str, Any]
 
     @property
     def names(self) -> Collection[str]:
-        """What arguments are called, by any of their names."""
+        """The names of the arguments, including all aliases."""
         ...
 
     @property
     def other_names(self) -> Names:
-        """What the fields of dataclasses and typed dicts in them are called beside their names."""
+        """The aliases of fields in dataclasses and typed dicts inside the arguments."""
+        ...
+
+    @property
+    def secret_defaults(self) -> Sequence[tuple[str, Any]]:
+        """The defaults that hold secrets, also of fields within fields, with the fields' names."""
         ...
 
     def read(self, input: Mapping[str, Any]) -> Arguments:
@@ -67,11 +80,11 @@ class Inputs(Protocol):
         ...
 
     def whole(self, input: Mapping[str, Any]) -> Whole:
-        """The input with what was not sent; raises ToolInputError."""
+        """The input with everything that was not sent; raises ToolInputError."""
         ...
 
     def parameter(self, key: str) -> str:
-        """The name of the parameter that `key` sends, as the schema has it."""
+        """The parameter that `key` means, by its name in the schema."""
         ...
 
 
@@ -135,9 +148,13 @@ class SignatureInputs:
     def other_names(self) -> Names:
         return other_names(self._adapter.core_schema)
 
+    @property
+    def secret_defaults(self) -> Sequence[tuple[str, Any]]:
+        return [*secret_defaults(self._adapter.core_schema)]
+
     def read(self, input: Mapping[str, Any]) -> Arguments:
         instance = self._validated(input)
-        # The properties of these names take as long as the validation.
+        # pydantic's properties of these names take as long as the validation.
         sent, more = instance.__pydantic_fields_set__, instance.__pydantic_extra__
         read = instance.__dict__
         values = {
@@ -159,7 +176,7 @@ class SignatureInputs:
 
     @functools.cached_property
     def _may_drop(self) -> bool:
-        return may_drop(self._adapter.core_schema)
+        return arguments_may_drop(self._adapter.core_schema)
 
     def whole(self, input: Mapping[str, Any]) -> Whole:
         instance = self._validated(input)
@@ -170,7 +187,7 @@ class SignatureInputs:
             if field in instance.__pydantic_fields_set__ or name in self._field_defaults:
                 found.put(name, instance.__dict__[field], *dumped(instance, field))
             else:
-                # The function uses its own default, as it is.
+                # The function uses its own default object, not a copy.
                 found.put(name, self._own_defaults[name], *dumped(instance, field))
         return found
 
@@ -179,8 +196,8 @@ class SignatureInputs:
 
 
 class ModelInputs:
-    """Inputs of a typed model: the parameter `argument` gets the instance; where nothing is sent,
-    what the function has as its default."""
+    """Inputs of a typed model: the parameter `argument` gets the instance; if nothing is sent, the
+    function's own default."""
 
     def __init__(self, label: str, argument: Argument, model: type[Any]) -> None:
         self._name = argument.name
@@ -200,9 +217,13 @@ class ModelInputs:
     def other_names(self) -> Names:
         return other_names(self._adapter.core_schema)
 
+    @property
+    def secret_defaults(self) -> Sequence[tuple[str, Any]]:
+        return [*secret_defaults(self._adapter.core_schema)]
+
     def read(self, input: Mapping[str, Any]) -> Arguments:
         if self._default is not None and not input:
-            # The function may change what it gets.
+            # A copy: the function may change it.
             return {self._name: copy.deepcopy(self._default)}
         return {self._name: self._validated(input)}
 
@@ -241,13 +262,13 @@ class ModelInputs:
 
 
 class SchemaInputs:
-    """Inputs of a JSON schema: the function gets what was sent, by keyword and unchanged."""
+    """Inputs of a JSON schema: the function gets them as they were sent, by keyword."""
 
     def __init__(self, label: str, signature: Signature, schema: Mapping[str, Any]) -> None:
         self._bounds = _bounds(label, schema)
         self.schema = stated_object(label, schema)
         self.is_open = signature.rest is not None
-        """Whether the function takes all that the schema admits."""
+        """Whether the function takes every argument that the schema allows."""
         self._closed = signature.closed
         self._names = [argument.name for argument in signature.arguments]
         self._defaults = {a.name: a.default for a in signature.arguments if a.default is not EMPTY}
@@ -262,6 +283,10 @@ class SchemaInputs:
     @property
     def other_names(self) -> Names:
         return {}
+
+    @property
+    def secret_defaults(self) -> Sequence[tuple[str, Any]]:
+        return ()
 
     def _fit(self, label: str, signature: Signature) -> None:
         properties = self.schema["properties"]
@@ -281,7 +306,7 @@ class SchemaInputs:
 
     def read(self, input: Mapping[str, Any]) -> Arguments:
         as_json(input)
-        # The function may change what it gets; what was approved or asked for stays.
+        # A copy: the function may change it, and the approved input must stay.
         given = copy.deepcopy(dict(input))
         refuse_names(self._closed & given.keys(), self._names)
         self._bounds.check(given)
@@ -298,7 +323,7 @@ class SchemaInputs:
     def whole(self, input: Mapping[str, Any]) -> Whole:
         found = Whole()
         for name, value in {**self._defaults, **self.read(input)}.items():
-            # The function gets JSON as it was sent: a tuple as its default is no list.
+            # The function gets JSON as it was sent; a default that is a tuple is no JSON list.
             found.put(name, value, *([value] if is_plain(value) else []))
         return found
 
@@ -328,7 +353,7 @@ def _bounds(label: str, schema: Mapping[str, Any]) -> Bounds:
 
 
 def _validator(label: str, schema: dict[str, Any]) -> Any:
-    # Only tools with a JSON schema pay for this import.
+    # Imported here, so that only tools with a JSON schema pay for it.
     import jsonschema_rs
 
     patterns = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS, size_limit=COMPILED)

@@ -1,7 +1,7 @@
-"""What a function declares: its own parameters, and those that Sayso injects.
+"""A function's signature: its own parameters, and those that Sayso injects.
 
-A parameter is injected by its annotation (`Session`, `RequestContext`) or, when its annotation
-says nothing else, by the names `session` and `context` (design, section 8).
+A parameter is injected because of its annotation (`Session`, `RequestContext`) or, if it has none
+that says otherwise, because of its name `session` or `context` (design, section 8).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sayso.wire.session import Session
 
 Injected = Literal["session", "context"]
 EMPTY: Any = inspect.Parameter.empty
-# RequestContext is known by its name alone: its module imports this one.
+# RequestContext is known by its name only: its module imports this one.
 _STAND_INS = {
     "Session": Session,
     "RequestContext": type("RequestContext", (), {"__module__": "sayso"}),
@@ -43,8 +43,8 @@ class Argument:
 class Signature:
     """The parameters of a tool's function.
 
-    `fixed` is what partials have given already; `rest` is the annotation of `**kwargs`, None
-    without them; `unbound` says that the function is a method which lacks its `self` or `cls`.
+    `fixed` are the arguments already given by partials. `rest` is the annotation of `**kwargs`,
+    None without them. `unbound` says that the function is a method that lacks its `self` or `cls`.
     """
 
     arguments: tuple[Argument, ...]
@@ -60,20 +60,20 @@ class Signature:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """What the parameters are that nobody sends."""
+        """The values of parameters that were not sent."""
         own = {a.name: a.default for a in self.arguments if a.default is not EMPTY}
         return {**own, **self.fixed}
 
 
 def check_call(option: str, function: object, *arguments: str) -> None:
-    """Raise TypeError, naming `option`, for what cannot be called with `arguments`."""
+    """Raise TypeError, naming `option`, for an object that cannot be called with `arguments`."""
     taken = f"({', '.join(arguments)})"
     if not callable(function):
         raise TypeError(f"{option}: {function!r} is no function of {taken}")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # Those of some built-in functions are not known.
+        return  # some built-in functions have no signature
     try:
         signature.bind(*arguments)
     except TypeError as error:
@@ -87,7 +87,8 @@ def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def layers(fn: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """`fn`, what it fixes arguments of, binds or wraps, and so on down to the plain function."""
+    """`fn`, the function that it is a partial, method or wrapper of, and so on down to the plain
+    one."""
     while True:
         yield fn
         if isinstance(fn, functools.partial):
@@ -103,10 +104,10 @@ def layers(fn: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def read_signature(fn: Callable[..., Any], label: str, named: Collection[str]) -> Signature:
-    """The signature of `fn`; parameters in `named` are the model's whatever they are called.
+    """The signature of `fn`; parameters in `named` are the model's, whatever they are called.
 
-    Raises TypeError, naming the tool as `label`, for what cannot be passed by name and for
-    annotations that cannot be read.
+    Raises TypeError, naming the tool as `label`, for parameters that cannot be passed by name and
+    for annotations that cannot be read.
     """
     below = plain_function(fn)
     scope = _Scope(below, label)
@@ -149,7 +150,7 @@ def _fixed(fn: Callable[..., Any]) -> dict[str, Any]:
     fixed: dict[str, Any] = {}
     for layer in layers(fn):
         if isinstance(layer, functools.partial):
-            # The outer one wins.
+            # The outer partial wins.
             by_place = zip(inspect.signature(layer.func).parameters, layer.args, strict=False)
             fixed = {**dict(by_place), **layer.keywords, **fixed}
     return fixed
@@ -189,7 +190,7 @@ class _Scope:
         self._locals = _enclosing(fn, self._globals)
 
     def read(self, parameter: inspect.Parameter, named: bool) -> tuple[Injected | None, Any]:
-        """What is injected for `parameter`, if anything, and its annotation."""
+        """The kind of injection for `parameter`, if any, and its annotation."""
         name, stated = parameter.name, parameter.annotation
         by_name = cast(Injected, name) if name in ("session", "context") and not named else None
         try:
@@ -213,7 +214,7 @@ class _Scope:
         return typing.get_type_hints(holder, self._globals, names, include_extras=True)["it"]
 
     def _stood_in(self, name: str, stated: Any, error: NameError) -> Any:
-        """The annotation when what it lacks is Sayso's, imported for type checkers only."""
+        """The annotation if the missing name is one of Sayso's, imported for type checkers only."""
         module = types.SimpleNamespace(**_STAND_INS)
         with suppress(Exception):
             found = self._resolve(stated, {str(error.name): module, **_STAND_INS})
@@ -235,7 +236,7 @@ def _enclosing(fn: Callable[..., Any], module: Mapping[str, Any]) -> dict[str, A
     path = getattr(fn, "__qualname__", "")
     frame = sys._getframe(1) if path else None
     while frame is not None:
-        # co_qualname of a function that is still running says that it encloses `fn`.
+        # If co_qualname of a running function is a prefix, it encloses `fn`.
         if frame.f_globals is module and path.startswith(frame.f_code.co_qualname + "."):
             names = {**frame.f_locals, **names}
         frame = frame.f_back
@@ -262,7 +263,7 @@ def _by_type(annotation: Any) -> Injected | None:
         members = [a for a in typing.get_args(annotation) if a is not type(None)]
         return _by_type(members[0]) if len(members) == 1 else None
     if not isinstance(annotation, type):
-        # Of a `type` statement; what it cannot resolve is told where it is described.
+        # The annotation is a `type` statement; an unresolved name is reported when it is described.
         with suppress(NameError, AttributeError):
             return _by_type(annotation.__value__)
         return None

@@ -1,9 +1,9 @@
-"""Tools that are only known once something outside answers, such as those of an MCP server.
+"""Tools that are known only once something outside answers, such as those of an MCP server.
 
     agent = Agent(tools=[list_pods, mcp_server("https://tools.example/mcp")])
 
-A source stands among the agent's tools. It is opened on the home loop before the first request
-and closed after the last; whenever its list is another one, the agent takes it anew.
+A source is an entry of the agent's tools. It is opened on the home loop before the first request
+and closed after the last; whenever its list changes, the agent reads it again.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ class WorkerLoops(Protocol):
 
 
 class SourceHost(Protocol):
-    """What a tool source may ask of the service that opens it."""
+    """The parts of the service that a tool source may use."""
 
     @property
     def workers(self) -> WorkerLoops:
-        """Where async user code runs."""
+        """The loops where async user code runs."""
         ...
 
     @property
     def calls(self) -> Any:
-        """The door for single tool calls, as plugins have it (`Host.calls`)."""
+        """Single tool calls, in the form that plugins have (`Host.calls`)."""
         ...
 
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """What an object must have to stand in `Agent(tools=[...])` in place of tools."""
+    """The protocol of an object that takes the place of tools in `Agent(tools=[...])`."""
 
     async def open(self, host: SourceHost, changed: Callable[[], None]) -> None:
-        """Connect, and go on keeping the connection; called once, on the home loop.
+        """Connect, and keep connected; called once, on the home loop.
 
-        Call `changed()`, from that loop, when `tools` gives another list than before. What is
-        merely away must not raise: the service starts without its tools.
+        Call `changed()`, from that loop, when `tools` returns another list than before. If the
+        server is merely away, do not raise: the service starts without its tools.
         """
         ...
 
     def tools(self) -> Sequence[Tool]:
-        """The tools as they are known now; from any thread."""
+        """The tools as currently known; called from any thread."""
         ...
 
     async def close(self) -> None:
-        """Give everything back; on the home loop."""
+        """Release everything; on the home loop."""
         ...
 
 
@@ -67,11 +67,12 @@ class ToolSource(Protocol):
 async def opened(
     sources: Sequence[ToolSource], host: SourceHost, changed: Callable[[], None]
 ) -> AsyncIterator[None]:
-    """The sources, opened concurrently, and closed at the end."""
+    """Open the sources concurrently; close them at the end."""
     are_open = False
 
     def heard() -> None:
-        # Where two have a tool of one name the first in the list gets it, not the first to answer.
+        # If two sources have tools of one name, the first source in the list wins, not the first to
+        # answer.
         if are_open:
             changed()
 

@@ -1,4 +1,4 @@
-"""Checking a tool's input, and telling the model what is wrong with it."""
+"""Checks a tool's input, and explains to the model what is wrong with it."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ MESSAGE_LIMIT = 1000
 SHOWN_ERRORS = 5
 _SHORT = 60
 _Line = tuple[str, str]
-"""What is wrong, and the value that was given, if it is short."""
+"""The explanation, and the value that was given, if it is short."""
 
 
 def validated(adapter: TypeAdapter[T], input: Mapping[str, Any], known: Iterable[str]) -> T:
-    """`input` read as JSON by `adapter`; raises ToolInputError, `known` being what it may name."""
+    """`input` read as JSON by `adapter`; raises ToolInputError, which names the `known`
+    parameters."""
     raw = as_json(input)
     try:
-        # Past the adapter's own method, which costs as much as the validation.
+        # Calls the validator directly: the adapter's own method costs as much again.
         checked: T = adapter.validator.validate_json(raw)
     except ValidationError as error:
         raise explained(_pydantic_lines(error, known)) from None
     except Exception as error:
-        # A validator of the author's failed in a way of its own.
+        # A validator of the author's raised an unexpected error.
         raise ToolInputError(shortened(f"the input was refused: {message_of(error)}")) from error
     return checked
 
 
 def as_json(input: Mapping[str, Any]) -> bytes:
-    """The input as JSON; raises ToolInputError for one that is none."""
+    """The input as JSON; raises ToolInputError if it cannot be written as JSON."""
     try:
         raw = to_json(input if type(input) is dict else dict(input))
     except ValueError as error:
@@ -60,7 +61,7 @@ def _pydantic_lines(error: ValidationError, known: Iterable[str]) -> Iterator[_L
 
 
 def line(where: tuple[str | int, ...], message: str, value: object) -> _Line:
-    """What is wrong at one place of the input."""
+    """The error at one place of the input."""
     subject = f"parameter {_path(where)!r}" if where else "the input"
     scalar = isinstance(value, (str, int, float)) and len(str(value)) <= _SHORT
     got = f", got {json.dumps(value, ensure_ascii=False)}" if scalar else ""
@@ -77,7 +78,7 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 
 def unknown(where: tuple[str | int, ...], known: Iterable[str]) -> _Line:
-    """What is wrong with a key that nothing reads."""
+    """The error for a key that nothing reads."""
     return _unknown(_path(where), known if len(where) == 1 else []), ""
 
 
@@ -89,7 +90,7 @@ def refuse_names(names: Iterable[str], known: Iterable[str]) -> None:
 
 
 def explained(lines: Iterable[_Line]) -> ToolInputError:
-    """The error that tells the first of these lines."""
+    """The error that explains the first of these lines."""
     found = list(dict.fromkeys(itertools.islice(lines, 50)))
     more = len(found) - SHOWN_ERRORS
     rest = [f"and {more} more"] if more > 0 else []
@@ -100,6 +101,6 @@ def explained(lines: Iterable[_Line]) -> ToolInputError:
 
 
 def shortened(text: str, limit: int = MESSAGE_LIMIT) -> str:
-    """`text` as valid Unicode, cut to `limit` characters."""
+    """`text` as valid Unicode, truncated to `limit` characters."""
     clean = encodable(text)
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"

@@ -1,1 +1,1 @@
-"""What travels: the messages and events of the contract, how they are read, written, masked."""
+"""The contract's messages and events: reading, writing and masking them."""

@@ -19,13 +19,14 @@ from sayso.garbage import no_collecting
 
 M = TypeVar("M", bound=BaseModel)
 _SHORT = 16 * 2**10
-"""Bytes of a body in which all that is wrong is looked for. In a longer one it is the first of each
-list: to collect millions of items takes gigabytes, and a minute in which nobody is answered."""
+"""Longest body, in bytes, for which all errors are collected. In a longer one, only the first error
+of each list is reported: collecting millions takes gigabytes, and a minute in which nobody is
+answered."""
 
 
-# A match for each separator of values, and one or two at the end; never one inside a text without
-# escapes. No more than eight parts stand between two separators. Possessive quantifiers would say
-# so, too, but they match wrongly before Python 3.11.5.
+# Matches each separator of values, and one or two more at the end; never one inside a text without
+# escapes. No more than eight parts are between two separators. Possessive quantifiers would express
+# that, too, but they match wrongly before Python 3.11.5.
 _SEPARATED = re.compile(rb'(?:[^",\[{]+|"[^"]*"|[\[{]\s*[\]}]){0,8}(?:[,\[{]|.*)', re.DOTALL)
 
 
@@ -41,23 +42,24 @@ class BodyReader(Generic[M]):
         self._model = model
         self._unique = unique
         self._adapter = TypeAdapter(model)
-        # Past the adapter's own method, which costs as much as checking a message.
+        # Calls the validator directly: the adapter's own method costs as much as checking a
+        # message.
         self._read_short = self._adapter.validator.validate_json
 
     def read(self, body: bytes | str, nesting: int | None = None, values: int | None = None) -> M:
         """The body as a model; raises InvalidRequest with an item for each wrong field.
 
-        It is raised, too, for more than `values` JSON values and, given `nesting`, for parts whose
-        shape the model leaves open that are nested deeper than that, or hold NaN or a number too
-        large for a double.
+        It is also raised for more than `values` JSON values. With `nesting`, it is raised for parts
+        whose shape the model leaves open, if they are nested deeper than that, or contain NaN or a
+        number too large for a double.
         """
         body = unmarked(body)
         if values is not None:
             check_size(body, values)
         if len(body) < _SHORT:
             return self._said(body, nesting, self._read_short)
-        # To look for garbage among the millions of values that a long body may hold, again and
-        # again, takes longer than to read them, and nobody is answered meanwhile.
+        # A long body may have millions of values. Searching them for garbage again and again takes
+        # longer than reading them, and nobody is answered meanwhile.
         with no_collecting():
             return self._said(body, nesting, self._read_long)
 
@@ -85,10 +87,10 @@ class BodyReader(Generic[M]):
     def _read_long(self) -> Any:
         schema = _fail_fast(self._adapter.core_schema)
         try:
-            # Without the flag it uses the models' own validators, which go on after what is wrong.
+            # Without the flag it uses the models' own validators, which continue after an error.
             return SchemaValidator(schema, _use_prebuilt=False).validate_json
         except TypeError:
-            # No promise of pydantic's; all that is lost is how soon a wrong body is refused.
+            # pydantic does not promise this. Without it, only a wrong body is refused later.
             return self._read_short
 
 
@@ -100,11 +102,11 @@ def unmarked(body: bytes | str) -> bytes | str:
 
 
 def check_size(body: bytes | str, values: int) -> None:
-    """Raise InvalidRequest for JSON of more than so many values, which takes seconds to read."""
+    """Raise InvalidRequest for JSON with more values than this, which takes seconds to read."""
     if len(body) <= 2 * values:
         return
     raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
-    # Most of what is long is text, of which this looks at each byte once.
+    # The main part of a long body is text; this looks at each of its bytes once.
     if sum(map(raw.count, (b",", b"[", b"{"))) < values:
         return
     raw = raw.replace(rb"\\", b"").replace(rb"\"", b"")
@@ -146,7 +148,7 @@ def problem(levels: int, value: object) -> str:
     elif isinstance(value, BaseModel):
         parts = [*value.__dict__.values(), *(value.__pydantic_extra__ or {}).values()]
     else:
-        # 1e999 is JSON that reads as infinity, which no JSON can say again.
+        # 1e999 is valid JSON that reads as infinity, which cannot be written as JSON again.
         return "finite_number" if isinstance(value, float) and not isfinite(value) else ""
     if levels < 1:
         return "too_deep"
@@ -157,9 +159,9 @@ def problem(levels: int, value: object) -> str:
 
 
 def refuse_doubled(body: bytes | str) -> None:
-    """Raise InvalidRequest for JSON in which an object has a name twice: of a decision the one
-    reader takes the first value, the other the last."""
-    # Numbers stay texts: to read one of a million digits takes long.
+    """Raise InvalidRequest for JSON in which an object has a name twice: one reader takes the first
+    value of a decision, another the last."""
+    # Numbers stay texts: reading one of a million digits takes long.
     json.loads(body, object_pairs_hook=_once, parse_int=str, parse_float=str)
 
 
@@ -180,7 +182,7 @@ def is_json(value: object) -> bool:
 
 
 def _fail_fast(schema: Any) -> Any:
-    """The schema with lists that stop at the first item that is wrong."""
+    """The schema with lists that stop at the first wrong item."""
     if isinstance(schema, list):
         return [_fail_fast(part) for part in schema]
     if not isinstance(schema, dict):
@@ -191,9 +193,9 @@ def _fail_fast(schema: Any) -> Any:
 
 class _Field(NamedTuple):
     optional: bool
-    """Whether null says nothing of it."""
+    """Whether null counts as absent."""
     holds: type[BaseModel] | None
-    """The model that it holds, one of it or a list."""
+    """The model in the field, or in the field's list."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""RFC 8785 canonical JSON: equal values have equal bytes, whoever wrote them."""
+"""RFC 8785 canonical JSON: equal values have equal bytes, whatever program wrote them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from math import isfinite
 from typing import Any
 
 _EXACT = 2**53
-_DIGITS = 4300
-_BEYOND: int = 10**_DIGITS
+DIGITS = 4300
+"""How many digits of an integer JSON parsers take."""
+_BEYOND: int = 10**DIGITS
 
 
 def canonical(value: object) -> bytes:
     """`value` as RFC 8785 canonical JSON, numbers as doubles.
 
-    What RFC 8785 cannot express has a text of its own, so that every value that Python's `json`
-    reads has one: NaN, infinities, and integers beyond the doubles (in full). Raises TypeError
-    for what is no JSON value.
+    Values that RFC 8785 cannot express have a text of their own, so that every value that Python's
+    `json` reads has one: NaN, infinities, and integers beyond the doubles (in full). Raises
+    TypeError for a value that is not JSON.
     """
     return _text(value).encode("utf-8", "surrogatepass")
 
 
 def copied(value: Any) -> Any:
     """A copy of a JSON value that shares no mutable part with it."""
-    # In less than half the time of deepcopy, which must expect all kinds of things.
+    # Less than half the time of deepcopy, which must handle all types.
     if isinstance(value, dict):
         return {name: copied(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -34,7 +35,7 @@ def copied(value: Any) -> Any:
 
 
 def is_endless(value: object) -> bool:
-    """Whether `value` is an integer of more digits than JSON parsers, ours included, accept."""
+    """Whether `value` is an integer with more digits than JSON parsers, ours included, accept."""
     return isinstance(value, int) and not -_BEYOND < value < _BEYOND
 
 
@@ -47,22 +48,13 @@ def holds_endless(value: object) -> bool:
     return is_endless(value)
 
 
-def may_hold_endless(raw: bytes) -> bool:
-    """Whether a JSON text may contain such an integer; a string of digits looks like one."""
-    if len(raw) <= _DIGITS:
-        return False
-    # So many digits fill at least one of these pieces.
-    piece = _DIGITS // 2
-    return any(raw[n : n + piece].isdigit() for n in range(0, len(raw) - piece + 1, piece))
-
-
 def _text(value: object) -> str:
     write = _WRITERS.get(type(value)) or _writer(value)
     return write(value)
 
 
 def _writer(value: object) -> Callable[[Any], str]:
-    """How to write a value of a type that is derived from those of JSON."""
+    """The writing function for a type derived from one of JSON's."""
     for kinds, write in (
         (str, encode_basestring),
         (int, _whole),
@@ -94,7 +86,7 @@ def _names(value: Mapping[Any, object]) -> list[str]:
     except TypeError:
         name = next(name for name in value if not isinstance(name, str))
         raise TypeError(f"a key of type {type(name).__name__!r} is no JSON key") from None
-    # Nearly always: the order by code points is then that by UTF-16 units.
+    # The usual case: the order by code points is then that by UTF-16 units.
     return sorted(value) if ascii_only else sorted(value, key=_utf16)
 
 
@@ -119,7 +111,7 @@ def _double(value: float) -> str:
     if value == 0:
         return "0"
     if 1e-4 <= abs(value) < 1e16:
-        # Here Python writes a double as ECMAScript does, but for the fraction of a whole one.
+        # Here Python writes a double as ECMAScript does, except for the fraction of an integer.
         return repr(value).removesuffix(".0")
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     text = "".join(map(str, digits))

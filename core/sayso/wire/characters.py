@@ -1,4 +1,4 @@
-"""Characters that a person who reads a call would not recognise for what they are."""
+"""Characters that a person reading a call would not recognise as what they are."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 import unicodedata
 from typing import Any
 
-# What Unicode lets a screen leave out although it counts as a letter or a mark, and the blank
-# pattern of Braille.
+# Characters that Unicode allows a screen to leave out although they count as letters or marks, and
+# the blank pattern of Braille.
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"
@@ -26,7 +26,7 @@ def unseen(character: str) -> bool:
 
 _LEFTWARD = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff"
 _RUN = re.compile(f"[{_LEFTWARD}]+(?: +[{_LEFTWARD}]+)*")
-"""Letters that are written from right to left, and the spaces between words of them."""
+"""Letters written from right to left, and the spaces between their words."""
 
 
 def isolated(text: str) -> str:
@@ -38,8 +38,8 @@ def isolated(text: str) -> str:
 def visible(text: str, *, strict: bool = False) -> str:
     """`text` with each character that a terminal obeys or does not show written as `<U+001B>`.
 
-    Line ends and tabs stay. `strict` also writes out joiners, spaces that only look like one, and
-    the first half of a Windows line end, and isolates what is written from right to left.
+    Line ends and tabs stay. `strict` also writes out joiners, look-alikes of the space, and the
+    first half of a Windows line end, and isolates text written from right to left.
     """
     shown = _written_out(text, strict=strict)
     return isolated(shown) if strict else shown
@@ -62,12 +62,12 @@ def _seen(char: str, strict: bool) -> str:
 
 
 def pretty(value: Any) -> str:
-    """`value` as indented JSON; characters that do not show are `\\u` escapes."""
+    """`value` as indented JSON; invisible characters are `\\u` escapes."""
     return isolated(escaped(json.dumps(value, ensure_ascii=False, indent=2)))
 
 
 def escaped(text: str) -> str:
-    """JSON `text` in which every character that a person would not recognise is an escape."""
+    """JSON `text` in which every character that a person would not recognise is escaped."""
     return "".join(
         char if char == "\n" or not unseen(char) else json.dumps(char)[1:-1] for char in text
     )

@@ -1,4 +1,4 @@
-"""The secret values in credentials of any shape, and within a kubeconfig."""
+"""The secret values in credentials of any shape, and inside a kubeconfig."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 _REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
-"""A region stands among credentials, but is no secret, and is an input of many tools."""
+"""Credentials contain a region, which is no secret, and is an input of many tools."""
 _NAMED = re.compile(
     r"""
     (?: token | password | client-key-data | client-secret
@@ -29,8 +29,8 @@ _VALUE = re.compile(
     """,
     re.VERBOSE,
 )
-"""The value behind such a name: quoted, a block of lines, or bare. `bare` ends at a space, `braced`
-also at what ends a value within braces."""
+"""The value after such a name: quoted, a block of lines, or bare. `bare` ends at a space, `braced`
+also at a character that ends a value within braces."""
 _ELSEWHERE = re.compile(
     r"""
     (?<![\w-])--[\w-]*(?:token|secret|password)["']?(?:=|\s*,\s*|\s+-\s+)["']?
@@ -39,12 +39,12 @@ _ELSEWHERE = re.compile(
     """,
     re.VERBOSE,
 )
-"""Credentials among the arguments of a user's program, and in addresses."""
+"""Credentials in the arguments of a user's program, and in addresses."""
 _SHORTEST = 8
 
 
 def in_kubeconfig(encoded: str) -> Iterator[str]:
-    """The kubeconfig as it is sent, and the credentials in it, as commands read them."""
+    """The kubeconfig as it was sent, and the credentials in it, as commands read them."""
     yield encoded
     with suppress(ValueError):
         plain = binascii.a2b_base64(encoded).decode("utf-8", "replace")
@@ -59,12 +59,12 @@ def _within(plain: str) -> Iterator[str]:
         at = named.end()
         if value := _VALUE.match(plain, at):
             yield from _read(value)
-            # A value may hold its name, as `token: token-...` does.
+            # A value may contain its name, as in `token: token-...`.
             at = max(value.end(), value.end("bare"))
 
 
 def _read(value: re.Match[str]) -> Iterator[str]:
-    """The value as it is written, and as it is meant."""
+    """The value as written, and with its quotes and escapes resolved."""
     found = value.groupdict("")
     yield from (found["bare"], found["braced"], found["double"], found["single"], found["block"])
     yield found["single"].replace("''", "'")

@@ -10,9 +10,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
-from sayso.wire.canonical import may_hold_endless
 from sayso.wire.events import Done, Event, StopReason, TextDelta, fold
-from sayso.wire.lenient_json import dump_json, fitting
+from sayso.wire.lenient_json import dump_json, fitting, may_hold_endless
 from sayso.wire.messages import AgentMessage
 
 _TEXT = b'{"type":"text_delta","text":'
@@ -22,7 +21,7 @@ _ALWAYS = {"stop_reason", "meta_data", "error", "text", "content"}
 def encode(event: Event) -> bytes:
     """One event as a JSON object, UTF-8, without a line end."""
     if type(event) is TextDelta:
-        # Most events are text: a third of a microsecond instead of three.
+        # Most events are text: this takes a third of a microsecond instead of three.
         return _TEXT + dump_json(event.text) + b"}"
     if type(event) is Done and _is_bare(event):
         return _bare_done(event.stop_reason)
@@ -48,14 +47,14 @@ def _is_bare(done: Done) -> bool:
 
 @lru_cache
 def _bare_done(stop_reason: StopReason) -> bytes:
-    # Most turns end with one of two or three such events: none of them is written twice.
+    # Most turns end with one of two or three such events, so their encoding is cached.
     return _encoded(Done(stop_reason))
 
 
 def sendable(event: Event) -> Event:
-    """`event` itself, or its like of what JSON holds, where it has more, as `dump_json` does."""
+    """`event` itself, or a copy reduced to JSON values if it has others, as `dump_json` does."""
     if type(event) is TextDelta and _is_text(event.text):
-        # A stream may have thousands at a time, for the loop that all requests are read on.
+        # A stream may have thousands at a time, on the loop that reads all requests.
         return event
     fields = {name: getattr(event, name) for name in event.__slots__}
     try:
@@ -68,7 +67,7 @@ def sendable(event: Event) -> Event:
 
 
 def _is_text(value: object) -> bool:
-    """Whether JSON holds it: a `str` without half a surrogate pair."""
+    """Whether JSON can hold it: a `str` without half of a surrogate pair."""
     try:
         return type(value) is str and (value.isascii() or bool(value.encode()))
     except UnicodeEncodeError:
@@ -85,18 +84,19 @@ def _like(value: Any) -> Any:
 
 
 def encode_lines(events: Sequence[Event | str]) -> bytes:
-    """The events as NDJSON, as `encode` writes each; a `str` stands for the TextDelta of it."""
+    """The events as NDJSON, each as `encode` writes it; a `str` stands for the TextDelta with
+    it."""
     return unbroken(_encoded_lines(events))
 
 
-# Not escaped in JSON, and an end of a line to Python's `str.splitlines`, by which clients on httpx
-# read lines and server-sent events.
+# JSON does not escape these, but Python's `str.splitlines` ends lines at them; clients on httpx use
+# it to read lines and server-sent events.
 _LINE_ENDS = (("\x85", rb"\u0085"), ("\u2028", rb"\u2028"), ("\u2029", rb"\u2029"))
 
 
 def unbroken(lines: bytes) -> bytes:
-    """The same lines of JSON, UTF-8, with nothing inside of one that a client could take for its
-    end: U+0085, U+2028 and U+2029 are escaped."""
+    """The same lines of JSON, UTF-8, without characters inside a line that a client could take for
+    its end: U+0085, U+2028 and U+2029 are escaped."""
     if not lines.isascii():
         for character, escape in _LINE_ENDS:
             lines = lines.replace(character.encode(), escape)
@@ -114,18 +114,19 @@ def _encoded_lines(events: Sequence[Event | str]) -> bytes:
     return b"".join([*lines, rest]) if lines else rest
 
 
-# A letter that JSON escapes and that texts hardly ever hold.
+# A character that JSON escapes and that texts hardly ever contain.
 _MARK = "\x1e"
 _ESCAPED_MARK = to_json(_MARK)[1:-1]
 _BETWEEN = b'"}\n' + _TEXT + b'"'
 
 
 def text_lines(pieces: Sequence[str]) -> bytes:
-    """The lines of text deltas, as `encode` writes each."""
+    """The lines of text deltas, each as `encode` writes it."""
     if not pieces:
         return b""
-    # One call for all of them: a twentieth of a microsecond for each instead of a third. What
-    # stands between two pieces is told from their text: a backslash could be half of an escape.
+    # One call for all of them: a twentieth of a microsecond for each instead of a third. The mark
+    # can be found again, unless the texts contain it, or a backslash: that could make its escape
+    # look like a part of the text.
     joined = _MARK.join(pieces)
     alone = len(pieces) == 1
     if alone or ("\\" not in joined and joined.count(_MARK) == len(pieces) - 1):
@@ -147,10 +148,10 @@ _TEXT_BEFORE, _TEXT_AFTER = _text_template()
 
 
 def reply_json(events: Sequence[Event], *, stop_reason: bool = True) -> bytes:
-    """The reply that a turn's events amount to, as JSON: `fold`, serialised."""
+    """The reply made of a turn's events, as JSON: `fold`, serialised."""
     last = events[-1] if events else None
     if type(last) is Done and _is_bare(last) and last.stop_reason == "end_turn":
-        # Most replies are text alone: two models less to make and to serialise.
+        # Most replies are only text: this avoids making and serialising two models.
         texts = [event.text for event in events if type(event) is TextDelta]
         if len(texts) == len(events) - 1:
             return _TEXT_BEFORE + dump_json("".join(texts)) + _TEXT_AFTER

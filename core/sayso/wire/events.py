@@ -1,6 +1,6 @@
-"""What a turn sends (interface.md, "Stream events") and what handlers see ("Agent event hooks").
+"""Stream events (interface.md, "Stream events"), and the events of handlers ("Agent event hooks").
 
-Stream events are plain dataclasses, since a reply may have thousands; `encode`, in `encoding`, is
+Stream events are plain dataclasses, since a reply may have thousands. `encode`, in `encoding`, is
 the only place that writes them as JSON, and `fold` the only one that makes a reply of them.
 """
 
@@ -51,7 +51,7 @@ class IntermittentUpdate:
 
 @dataclass(slots=True)
 class ToolCalls:
-    """The tool calls that wait for a decision."""
+    """The pending tool calls."""
 
     tool_calls: Sequence[ToolCall]
     type: ClassVar[str] = "tool_calls"
@@ -67,7 +67,7 @@ class Approvals:
 
 @dataclass(slots=True)
 class Commands:
-    """The commands that wait for a decision."""
+    """The pending commands."""
 
     commands: Sequence[Command]
     type: ClassVar[str] = "commands"
@@ -91,7 +91,7 @@ class ExecutedCommands:
 
 @dataclass(slots=True)
 class ExecutedApprovals:
-    """The outcomes of decisions that came through `approvals`, rejections among them."""
+    """The outcomes of decisions made through `approvals`, including rejections."""
 
     executed_approvals: Sequence[ExecutedApproval]
     type: ClassVar[str] = "executed_approvals"
@@ -99,7 +99,7 @@ class ExecutedApprovals:
 
 @dataclass(slots=True)
 class Done:
-    """The turn ended well. The last four fields are sent only when set."""
+    """The turn ended successfully. The last four fields are sent only if set."""
 
     stop_reason: StopReason = "end_turn"
     meta_data: dict[str, Any] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Done:
 
 @dataclass(slots=True)
 class ErrorEvent:
-    """The turn failed. `incident` finds the log record."""
+    """The turn failed. The log record can be found by `incident`."""
 
     error: str
     code: str | None = None
@@ -139,7 +139,7 @@ _KINDS: Mapping[str, Any] = {kind.type: kind for kind in get_args(Event)}
 
 
 def is_event(value: object) -> bool:
-    """Whether `value` is an event in the form in which it is sent: an object with its `type`."""
+    """Whether `value` is an event in its sent form: an object with its `type`."""
     return isinstance(value, Mapping) and str(value.get("type")) in _KINDS
 
 
@@ -155,11 +155,40 @@ def _reader(name: str) -> TypeAdapter[Any]:
     return TypeAdapter(_KINDS[name])
 
 
-def fold(events: Iterable[Event], *, stop_reason: bool = True) -> AgentMessage:
-    """The reply that a turn's events amount to; an `error` event is left to the caller.
+def outcomes_of(event: Event) -> Sequence[ExecutedApproval]:
+    """The outcomes that an event reports, those of all its kinds in one shape.
 
-    Unless it is `end_turn`, the reason why the turn stopped stands in `meta_data.stop_reason`;
-    without `stop_reason` it is left out, as V1 does.
+    The output of a call that did not end well begins with "Error:", "Rejected:" or "Outcome
+    unknown:".
+    """
+    match event:
+        case ExecutedApprovals():
+            return event.executed_approvals
+        case ExecutedToolCalls():
+            return [
+                ExecutedApproval(id=e.id, name=e.name, input=e.input, output=e.output)
+                for e in event.executed_tool_calls
+            ]
+        case ExecutedCommands():
+            return [
+                ExecutedApproval(
+                    id=e.id or "",
+                    type="command",
+                    name="command",
+                    input={"command": e.command},
+                    output=e.output,
+                )
+                for e in event.executed_cmds
+            ]
+        case _:
+            return ()
+
+
+def fold(events: Iterable[Event], *, stop_reason: bool = True) -> AgentMessage:
+    """The reply made of a turn's events; an `error` event is left to the caller.
+
+    The reason why the turn stopped is in `meta_data.stop_reason` unless it is `end_turn`; without
+    `stop_reason` it is left out, as in V1.
     """
     text: list[str] = []
     data = Data()
@@ -189,13 +218,13 @@ def fold(events: Iterable[Event], *, stop_reason: bool = True) -> AgentMessage:
 
 
 def fold_done(done: Done, reply: AgentMessage) -> None:
-    """Fill in what of `reply` its `done` event carries."""
+    """Fill in the parts of `reply` that its `done` event carries."""
     if done.data:
         merged = {**reply.data.model_dump(), **done.data}
         reply.data = Data.model_validate(merged)
     if done.session is not None:
         reply.data.session = done.session
-    # Setting a field of a model costs a microsecond, and most are absent.
+    # Setting a field of a model takes a microsecond, and most are absent.
     if done.meta_data:
         reply.meta_data = done.meta_data
     if done.timestamp is not None:
@@ -208,7 +237,7 @@ def fold_done(done: Done, reply: AgentMessage) -> None:
 
 @dataclass(slots=True)
 class AgentEvent:
-    """What handlers of `on_event` get (interface.md, "Agent event hooks")."""
+    """The base of the events for handlers of `on_event` (interface.md, "Agent event hooks")."""
 
     event_type: ClassVar[str] = ""
     timestamp: datetime = field(default_factory=partial(datetime.now, UTC), kw_only=True)
@@ -216,14 +245,14 @@ class AgentEvent:
 
 @dataclass(slots=True)
 class ConversationStarted(AgentEvent):
-    """A request with a single message came in."""
+    """A request with a single message arrived."""
 
     event_type: ClassVar[str] = "ConversationStarted"
 
 
 @dataclass(slots=True)
 class ApprovalRequested(AgentEvent):
-    """Proposals were recorded and wait for decisions."""
+    """Proposals were recorded and are pending."""
 
     proposals: Sequence[Approval]
     event_type: ClassVar[str] = "ApprovalRequested"
@@ -231,7 +260,7 @@ class ApprovalRequested(AgentEvent):
 
 @dataclass(slots=True)
 class ToolCallApproved(AgentEvent):
-    """A proposal was approved for the first time, by `principal` where known."""
+    """A proposal was approved for the first time, by `principal` if known."""
 
     call: Approval
     principal: str | None = None
@@ -261,7 +290,7 @@ class ToolExecuted(AgentEvent):
 
 @dataclass(slots=True)
 class ToolExecutionFailed(AgentEvent):
-    """A tool or command failed, or its end is unknown; `duration` is in seconds."""
+    """A tool or command failed, or its outcome is unknown; `duration` is in seconds."""
 
     call: Approval
     error: str

@@ -1,4 +1,4 @@
-"""How a failure is shown to its caller and logged (design, section 7)."""
+"""The form in which a failure is shown to its caller and logged (design, section 7)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sayso.wire.traces import cut, hidden_in, hidden_trace
 
 logger = logging.getLogger("sayso.host")
 _LONGEST = 16 * 2**10
-"""Bytes of an output within the text of an error."""
+"""Most bytes of an output in the text of an error."""
 
 
 def outcomes_with(error: BaseException) -> Data | None:
@@ -35,10 +35,11 @@ def outcomes_with(error: BaseException) -> Data | None:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a failed turn is shown: `message` is safe for callers; `incident` finds the log record.
+    """The failure of a turn as it is shown: `message` is safe for callers; `incident` finds the log
+    record.
 
-    `status` is that of HTTP, `retry_after` in seconds; None where retrying is of no use or nobody
-    knows when (design, section 7).
+    `status` is the HTTP status; `retry_after` is in seconds, None if retrying is useless or the
+    time is unknown (design, section 7).
     """
 
     status: int
@@ -51,9 +52,9 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, *, debug: bool) -> Failure:
-        """How to show `error`, which is logged unless it is the caller's fault.
+        """The failure to show for `error`, which is logged unless it is the caller's fault.
 
-        With `debug` callers see its cause, too.
+        With `debug` callers also see its cause.
         """
         outcomes = outcomes_with(error)
         if isinstance(error, RequestError):
@@ -67,7 +68,8 @@ class Failure:
         secrets = hidden_in(error)
         message = mask(message, secrets)
         if isinstance(error, LedgerUnavailable) or _is_all_told(error):
-            # Every request has it while the store or the provider is away; no stack says why.
+            # Every request gets it while the store or the provider is away, and no stack explains
+            # why.
             logger.error("incident %s: %s: %s", incident, told.code, mask(reasons(error), secrets))
         else:
             trace = hidden_trace(error, secrets)
@@ -88,7 +90,7 @@ class Failure:
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Further headers of its HTTP reply: how to say who calls, and when to try again."""
+        """Further headers of its HTTP reply: how to authenticate, and when to try again."""
         if self.status == 401:
             return [(b"www-authenticate", b"Bearer")]
         if self.retry_after is None:
@@ -97,5 +99,5 @@ class Failure:
 
 
 def _is_all_told(error: BaseException) -> bool:
-    """Whether a model adapter reported it of its provider, and no other error is behind it."""
+    """Whether a model adapter raised it about its provider, and no other error is behind it."""
     return isinstance(error, ModelError) and not (error.__cause__ or error.__context__)

@@ -1,4 +1,4 @@
-"""JSON of whatever user code brings: what JSON cannot hold is made to fit."""
+"""JSON of any values of user code: values that JSON cannot hold are converted."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from sayso.wire.canonical import is_endless, may_hold_endless
+from sayso.wire.canonical import DIGITS, is_endless
 
 _DEEPEST = 100
-"""Levels of a value that are made to fit; what is deeper becomes text."""
+"""Most levels of a value that are converted; anything deeper becomes text."""
 
 
 def dump_json(value: Any) -> bytes:
-    """`value` as JSON, UTF-8; what no JSON holds, which only user code can bring, is made to fit.
+    """`value` as JSON, UTF-8. Only user code can produce values that JSON cannot hold; they are
+    converted.
 
-    Infinities, NaN and endless integers become null, lone surrogates "?", bytes the text that they
-    are in UTF-8, and other objects their text; so does what holds itself.
+    Infinities, NaN and endless integers become null, lone surrogates "?", bytes their UTF-8 text,
+    and other objects their `str()`. Self-referencing containers also become their `str()`.
     """
     try:
         raw = to_json(value, inf_nan_mode="null")
@@ -30,9 +31,18 @@ def dump_json(value: Any) -> bytes:
     return raw
 
 
+def may_hold_endless(raw: bytes) -> bool:
+    """Whether a JSON text may contain such an integer; a string of digits looks like one."""
+    if len(raw) <= DIGITS:
+        return False
+    # An endless integer fills at least one of these pieces.
+    piece = DIGITS // 2
+    return any(raw[n : n + piece].isdigit() for n in range(0, len(raw) - piece + 1, piece))
+
+
 def encodable(text: str) -> str:
-    """`text` as a plain `str` with "?" for lone surrogates, which no JSON holds, and names of files
-    that are not UTF-8 do; where there is nothing to change, `text` itself."""
+    """`text` as a plain `str` with "?" for lone surrogates, which JSON cannot hold, and which names
+    of files that are not UTF-8 contain; `text` itself if there are none."""
     if type(text) is str and _encodes(text):
         return text
     return text.encode("utf-8", "replace").decode()
@@ -49,7 +59,7 @@ def _encodes(text: str) -> bool:
 
 
 def fitting(value: Any, within: tuple[int, ...] = ()) -> Any:
-    """`value` as JSON values, as `dump_json` writes it; `within` are the ids of what holds it."""
+    """`value` as JSON values, as `dump_json` writes it; `within` are the ids of its containers."""
     match value:
         case float() if not isfinite(value):
             return None
@@ -80,12 +90,12 @@ def fitting(value: Any, within: tuple[int, ...] = ()) -> Any:
         made = to_jsonable_python(value, inf_nan_mode="null")
     except Exception:
         made = text
-    # The text of a path may have half a surrogate pair.
+    # The text of a path may have half of a surrogate pair.
     return fitting(made, inner)
 
 
 def own_number(value: Any) -> int | float | bool | None:
-    """A single number of NumPy or of a library like it as Python's own; None for all else."""
+    """A single number of NumPy or a similar library as Python's own; None for anything else."""
     if getattr(value, "shape", None) != () or not hasattr(value, "dtype"):
         return None
     try:
@@ -99,5 +109,5 @@ def _name(key: object) -> str:
     try:
         return str(key)
     except Exception:
-        # An endless integer, or a text that fails to be made.
+        # An endless integer, or an object whose `str()` fails.
         return f"<{type(key).__name__}>"

@@ -15,16 +15,16 @@ from sayso.wire.secret_forms import longest_first, secret_forms
 
 MASK = "[secret]"
 _MANY = 2000
-"""Forms from which on to look for one after another takes longer than for all at once."""
+"""From this number of forms on, searching for all at once is faster than for one after another."""
 _WRAPPED = 8
-"""Characters of a form from which on it is found, too, where line ends part it."""
+"""From this length on a form is also found if line breaks split it."""
 _LINE_END = re.compile(r"\n[ \t]*|\r\n[ \t]*|\\\\{0,3}(?:r\\{1,4})?n[ \t]*")
-"""A line end and the indent behind it; in JSON, which may stand in JSON itself, it is escaped. Each
-alternative begins with one character: so the search takes a tenth of the time."""
+"""A line break and the indent after it. In JSON, which may itself be inside JSON, it is escaped.
+Each alternative begins with a fixed character, which makes the search ten times faster."""
 
 
 class Secrets(Sequence[str]):
-    """What to mask, the longest first; made once for a request, and never shown."""
+    """The secrets to mask, the longest first; made once for a request, and never shown."""
 
     __slots__ = ("_all", "_lone", "_solid", "_texts")
 
@@ -38,7 +38,7 @@ class Secrets(Sequence[str]):
 
     @classmethod
     def of(cls, values: Iterable[str]) -> Secrets:
-        """The secrets in each form in which they are written."""
+        """The secrets in each form in which they may be written."""
         return cls(secret_forms(values))
 
     @overload
@@ -73,20 +73,19 @@ class Secrets(Sequence[str]):
 
 
 def mask(value: Any, secrets: Sequence[str]) -> Any:
-    """`value` with each secret replaced, in every string of it, keys included."""
+    """`value` with each secret replaced, in all its strings, keys included."""
     if not secrets:
         return value
     return _masked(value, secrets if isinstance(secrets, Secrets) else Secrets(secrets))
 
 
 def mask_sent(value: Any, secrets: Sequence[str]) -> Any:
-    """`value` as JSON values, masked: some values become text only when they are written as
-    JSON."""
+    """`value` as JSON values, masked: some values become text only when written as JSON."""
     return mask(json.loads(dump_json(value)), secrets) if secrets else value
 
 
 def holds_secret(value: Any, secrets: Sequence[str]) -> bool:
-    """Whether any string of `value` holds a secret."""
+    """Whether any string in `value` contains a secret."""
     return bool(secrets) and canonical(mask(value, secrets)) != canonical(value)
 
 
@@ -104,7 +103,7 @@ def _masked(value: Any, secrets: Secrets) -> Any:
 def _replaced(text: str, held: Sequence[str]) -> str:
     for secret in held:
         if secret in text:
-            # What is masked stays so: the secret may stand in the mask.
+            # Do not mask a mask: the secret may be a part of it.
             parts = text.split(MASK) if secret in MASK else [text]
             text = MASK.join(part.replace(secret, MASK) for part in parts)
     return text
@@ -115,10 +114,10 @@ def _has_line_ends(text: str) -> bool:
 
 
 def _unwrapped(text: str, held: Sequence[str]) -> str:
-    """The text with those secrets replaced that line ends part."""
+    """The text without those secrets that line breaks split."""
     ends = [found.span() for found in _LINE_END.finditer(text)]
     joined = _LINE_END.sub("", text)
-    # Where each line end stood in the joined text, and how much is gone up to there.
+    # The positions of the line breaks in the joined text, and how much was removed up to each.
     gone = list(accumulate(end - start for start, end in ends))
     stood = [start - before for (start, _), before in zip(ends, [0, *gone], strict=False)]
 
@@ -134,7 +133,7 @@ def _unwrapped(text: str, held: Sequence[str]) -> str:
 
 
 def _spans(text: str, held: Sequence[str]) -> list[tuple[int, int]]:
-    """Where the secrets stand, in order; those that overlap are one."""
+    """The positions of the secrets, in order; overlapping ones are joined."""
     found = []
     for secret in held:
         at = -1 if secret in MASK else text.find(secret)
@@ -151,18 +150,18 @@ def _spans(text: str, held: Sequence[str]) -> list[tuple[int, int]]:
 
 
 class _Few:
-    """A number of secrets, looked for one after another."""
+    """A few secrets, searched for one after another."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._secrets = secrets
 
     def held(self, text: str) -> list[str]:
-        """The secrets that the text holds, the longest first."""
+        """The secrets in the text, the longest first."""
         return [secret for secret in self._secrets if secret in text]
 
 
 class _Many:
-    """Many secrets, looked for by their ends, each of one length."""
+    """Many secrets, found by their ends, each of one length."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._length = length = min(8, min(map(len, secrets)))
@@ -172,14 +171,18 @@ class _Many:
         self._parts = {*self._by_end, *(secret[:length] for secret in secrets)}
 
     def held(self, text: str) -> list[str]:
-        """The secrets whose beginning and end the text holds, the longest first."""
+        """The secrets whose beginning and end are in the text, the longest first."""
         length = self._length
         starts = range(len(text) - length + 1)
         parts = self._parts.intersection(text[at : at + length] for at in starts)
-        # Many keys begin alike, few end so.
+        # Many keys begin alike, few end alike.
         ending = (secret for end in parts & self._by_end.keys() for secret in self._by_end[end])
         return longest_first(s for s in ending if s[:length] in parts)
 
 
 def _finder(secrets: Sequence[str]) -> _Few | _Many:
     return _Many(secrets) if len(secrets) > _MANY else _Few(secrets)
+
+
+NO_SECRETS = Secrets()
+"""The secrets of the many requests that have none."""

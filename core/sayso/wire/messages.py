@@ -1,10 +1,10 @@
-"""The wire models: what callers send and get (interface.md, "Resources and their fields").
+"""The wire models: requests and replies (interface.md, "Resources and their fields").
 
 All models are open: unknown keys pass through. Optional fields that the contract calls absent are
 left out of dumps when they are None; fields that it calls null stay.
 """
 
-# Without `from __future__ import annotations`, whose texts pydantic compiles at each start.
+# Without `from __future__ import annotations`: pydantic would compile its strings at each start.
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -22,14 +22,14 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from sayso.wire.credentials import in_credentials, in_kubeconfig
-from sayso.wire.masking import Secrets
+from sayso.wire.masking import NO_SECRETS, Secrets
 
 
 def _iso_8601(value: str) -> str:
     try:
         datetime.fromisoformat(value)
     except ValueError:
-        # Python's own words repeat the value.
+        # Python's own message repeats the value.
         raise ValueError("not an ISO-8601 time") from None
     return value
 
@@ -54,8 +54,8 @@ _USUAL_TIMESTAMP = (
 
 
 def _timestamp_schema(source: Any, handler: Any) -> core_schema.CoreSchema:
-    # Nearly every timestamp has the usual form, and a pattern tells without a call of Python;
-    # what has it is a subset of what `fromisoformat` takes.
+    # Nearly every timestamp has the usual form, which a pattern recognises without calling Python;
+    # it matches only texts that `fromisoformat` accepts.
     return core_schema.union_schema(
         [
             core_schema.str_schema(pattern=_USUAL_TIMESTAMP),
@@ -78,7 +78,7 @@ class Wire(BaseModel):
 
 
 class Party(Wire):
-    """Who speaks: `{name, id}` of a user or an agent."""
+    """The sender: `{name, id}` of a user or an agent."""
 
     name: str = ""
     id: str = ""
@@ -95,6 +95,15 @@ Reason = Annotated[str, Field(min_length=1)]
 """Why a call is rejected; an empty one would be neither a rejection nor none."""
 
 
+def _whole(value: Any) -> Any:
+    """A whole number that was sent as a double, which is all that protocol buffers have."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Revision = Annotated[int, BeforeValidator(_whole), Field(strict=True, ge=1)]
+"""The number of an input of a call: 1 is what was proposed, each change of it makes the next."""
+
+
 class Command(Wire):
     """A terminal command, suggested (`execute` false) or approved."""
 
@@ -104,6 +113,7 @@ class Command(Wire):
     id: str | None = Field(default=None, exclude_if=_absent)
     intent: str | None = Field(default=None, exclude_if=_absent)
     rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
+    seen: Revision | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedCommand(Wire):
@@ -125,6 +135,7 @@ class ToolCall(Wire):
     input_description: dict[str, Any] = Field(default_factory=dict)
     intent: str | None = Field(default=None, exclude_if=_absent)
     rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
+    seen: Revision | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedToolCall(Wire):
@@ -137,7 +148,10 @@ class ExecutedToolCall(Wire):
 
 
 class Approval(Wire):
-    """A proposal of either kind in one shape (design, section 7)."""
+    """A proposal of either kind in one shape (design, section 7).
+
+    `revision` counts its inputs; a decision names with `seen` the one that its approver was shown.
+    """
 
     id: str
     type: Kind = "tool_call"
@@ -149,10 +163,12 @@ class Approval(Wire):
     intent: str | None = None
     input_description: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
     bound: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
+    revision: Revision | None = Field(default=None, exclude_if=_absent)
+    seen: Revision | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedApproval(Wire):
-    """The outcome of a proposal whose decision came through `approvals`."""
+    """The outcome of a proposal that was decided through `approvals`."""
 
     id: str
     type: Kind = "tool_call"
@@ -164,7 +180,7 @@ class ExecutedApproval(Wire):
 class URLConfig(Wire):
     """A link that the reply offers.
 
-    The contract shows no fields of it, so a history may hold what another server wrote.
+    The contract defines no fields for it, so a history may have those of another server.
     """
 
     url: str = ""
@@ -195,7 +211,8 @@ class Data(Wire):
 
 
 class _Known:
-    """The secrets of a platform context and what they were found in; shows nothing of either."""
+    """The secrets of a platform context and the fields they were found in; its repr shows
+    neither."""
 
     __slots__ = ("of", "secrets")
 
@@ -205,7 +222,8 @@ class _Known:
 
 
 class PlatformContext(Wire):
-    """Where and for whom the agent acts; its secrets never show in a dump, repr or log."""
+    """The place and the person the agent acts for; its secrets never show in a dump, repr or
+    log."""
 
     user_id: str | None = None
     tenant_name: str | None = None
@@ -220,7 +238,9 @@ class PlatformContext(Wire):
 
     def secrets(self) -> Secrets:
         """Each secret value of this context in each form, longest first, for masking."""
-        # A turn asks again and again, and to look for them takes its time.
+        if not (self.platform_token or self.kubeconfig or self.aws_credentials):
+            return NO_SECRETS
+        # Cached: a turn asks many times, and finding them takes time.
         of = (self.platform_token, self.kubeconfig, tuple(in_credentials(self.aws_credentials)))
         known = self.__dict__.get("_known")
         if known is None or known.of != of:
@@ -228,7 +248,7 @@ class PlatformContext(Wire):
         return known.secrets
 
     def secret_values(self) -> Iterator[str]:
-        """Each secret value as it stands, those inside the kubeconfig among them."""
+        """Each secret value as it was sent, and those inside the kubeconfig."""
         if self.platform_token:
             yield self.platform_token.get_secret_value()
         yield from in_credentials(self.aws_credentials)
@@ -260,7 +280,7 @@ class ChatRequest(Wire):
     @property
     def request_fields(self) -> dict[str, Any]:
         """All top-level fields but `messages`, as sent."""
-        # The properties of these names take as long as all the rest.
+        # pydantic's properties of these names take as long as everything else.
         sent = {"source": self.source} if "source" in self.__pydantic_fields_set__ else {}
         return {**sent, **(self.__pydantic_extra__ or {})}
 
@@ -278,7 +298,7 @@ class AgentMessage(Wire):
 
 
 def beyond_text(messages: Sequence[Message]) -> list[Message]:
-    """The messages that carry data or a platform context."""
+    """The messages with data or a platform context."""
     return [m for m in messages if m.data is not None or m.platform_context is not None]
 
 
@@ -288,9 +308,9 @@ def said_in(messages: Sequence[Message]) -> list[tuple[str, str]]:
 
 
 def platform_of(messages: Sequence[Message]) -> PlatformContext:
-    """The platform context: the newest user message's over the first's, field by field.
+    """The platform context: the newest user message's fields over the first's.
 
-    Clients send null for what they do not say: it takes nothing back.
+    Clients send null for fields that they do not state, so null overrides nothing.
     """
     stated = [m.platform_context for m in messages if m.platform_context and m.role == "user"]
     if not stated:

@@ -1,4 +1,4 @@
-"""Reading the body of a chat request, and the rules that its messages keep to."""
+"""Reading the body of a chat request, and the rules for its messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sayso.wire.messages import (
 _request = BodyReader(ChatRequest)
 _MISSING = ["body", "messages"]
 _TEXT_ALONE = frozenset({"role", "content", "timestamp"})
-"""The fields of a message that hold nothing but text; the models check them in full."""
+"""The message fields that contain only text; the models check them in full."""
 
 
 def parse_request(
@@ -61,18 +61,20 @@ def _decides(request: ChatRequest) -> bool:
 
 
 def _free_values(request: ChatRequest) -> list[tuple[int, object]]:
-    """The values whose shape the models leave open, or which may contain such, with their depth.
+    """The values whose shape the models leave open, or which may contain such values, with their
+    depth.
 
-    Only those can hold numbers or be deep; a long history of texts is not examined twice.
+    Only these can contain numbers or be deep, so a long history of texts is not examined twice.
     """
     found: list[tuple[int, object]] = [(1, v) for v in (request.__pydantic_extra__ or {}).values()]
     for message in request.messages:
-        # Most messages of a long history; these are the fields that were sent, unknown ones too.
+        # The usual message of a long history; the set has all fields that were sent, unknown ones
+        # included.
         if message.__pydantic_fields_set__ <= _TEXT_ALONE:
             continue
         if (more := message.__pydantic_extra__) and any(more.values()):
             found += [(3, value) for value in more.values()]
-        # To ask a model for its attributes takes three times as long.
+        # Reading a model's attributes takes three times as long.
         fields = message.__dict__
         if (data := fields["data"]) is not None:
             found += [(4, value) for value in data.__dict__.values() if value]
@@ -87,16 +89,17 @@ def _free_values(request: ChatRequest) -> list[tuple[int, object]]:
 
 
 def _refuse_non_finite(body: bytes | str) -> None:
-    # validate_json takes NaN and Infinity, which are no JSON; the second look is rarely needed.
+    # validate_json accepts NaN and Infinity, which are not JSON; this second check is rarely
+    # needed.
     raw = body.encode() if isinstance(body, str) else body
     if b"NaN" in raw or b"Infinity" in raw:
         strict(raw)
 
 
 def know_secrets(platform: PlatformContext, most: int, size: int) -> None:
-    """Find the secrets of the platform context; refuse more than `most`, or than `size` bytes.
+    """Find the secrets of the platform context; refuse more than `most`, or more than `size` bytes.
 
-    To find them may take a second: not for an event loop.
+    This may take a second, so do not call it on an event loop.
     """
     found: set[str] = set()
     length = 0
@@ -118,7 +121,7 @@ def _refuse_secrets(what: str) -> NoReturn:
 
 
 def check_messages(request: ChatRequest, most: int = 10_000) -> None:
-    """Refuse a request with no message, too many, or whose last is not a user's."""
+    """Refuse a request without messages, with too many, or whose last one is not a user's."""
     loc = ["body", "messages"]
     messages = request.messages
     if not messages:

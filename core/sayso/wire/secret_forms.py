@@ -10,13 +10,13 @@ import shlex
 from collections.abc import Iterable, Iterator
 
 _SHORTEST = 4
-"""Characters from which on a form is masked; shorter ones stand in half of all words."""
+"""Shortest form, in characters, that is masked; shorter ones occur in half of all words."""
 _SHORTEST_ENCODED = 8
 _LONGEST_ENCODED = 64 * 2**10
-"""Characters of a value whose encodings are looked for. A longer one is a whole kubeconfig, and of
-the credentials in it all encodings are known."""
+"""Longest value, in characters, whose encodings are searched for. A longer one is a whole
+kubeconfig, whose credentials are searched for in all encodings."""
 _AS_GO = str.maketrans({"&": r"\u0026", "<": r"\u003c", ">": r"\u003e"})
-"""What the tools of Kubernetes, written in Go, escape in JSON beside what they must."""
+"""Characters that Kubernetes' tools, written in Go, escape in JSON although they need not."""
 _HTML_IN_GO = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;", "+": "&#43;"}
 )
@@ -34,13 +34,13 @@ def secret_forms(values: Iterable[str]) -> list[str]:
 
 
 def longest_first(texts: Iterable[str]) -> list[str]:
-    """The texts in the order in which they are masked."""
+    """The texts in the order of masking."""
     return sorted(texts, key=len, reverse=True)
 
 
 def _forms(value: str) -> set[str]:
-    """A secret as tools and tracebacks write it: in JSON, which may stand in JSON itself, quoted,
-    without its line ends, and encoded."""
+    """A secret as tools and tracebacks write it: in JSON, possibly inside JSON, quoted, without its
+    line breaks, and encoded."""
     bare = value.strip()
     once = _in_json(bare)
     twice = {form for text in once - {bare} for form in _in_json(text)}
@@ -57,7 +57,7 @@ def _in_json(text: str) -> set[str]:
 
 
 def _in_addresses(text: str) -> Iterator[str]:
-    """Percent-encoded, as Python, browsers and forms do it, with digits of either case."""
+    """Percent-encoded as by Python, browsers and forms, with digits of either case."""
     as_bytes = text.encode("utf-8", "replace").decode("latin-1")
     upper = _RESERVED.sub(lambda found: f"%{ord(found[0]):02X}", as_bytes)
     if "%" not in upper:
@@ -72,12 +72,12 @@ def _in_addresses(text: str) -> Iterator[str]:
 
 
 def _in_base64(text: str) -> Iterator[str]:
-    """The characters of base64 that depend on nothing but the text, whatever stands before and
-    after it, as the user name in a Basic header."""
+    """The base64 characters that depend only on the text, whatever is before and after it, such as
+    the user name in a Basic header."""
     raw = text.encode("utf-8", "replace")
     for before in range(3):
         whole = base64.b64encode(bytes(before) + raw).decode()
-        # A character holds 6 bits: of the first ones and the last the neighbours have a part.
+        # A character holds 6 bits; the first ones and the last also depend on the neighbours.
         own = whole[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]
         for written in (own, whole) if before == 0 else (own,):
             yield written
@@ -100,7 +100,7 @@ def _in_html(text: str) -> Iterator[str]:
 
 
 def _in_shell(text: str) -> Iterator[str]:
-    """Within single quotes, within double quotes, and with a backslash before each character."""
+    """In single quotes, in double quotes, and with a backslash before each character."""
     yield shlex.quote(text).removeprefix("'").removesuffix("'")
     yield text.replace("'", r"'\''")
     yield _SHELL_IN_QUOTES.sub(r"\\\g<0>", text)

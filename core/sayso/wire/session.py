@@ -1,4 +1,4 @@
-"""The key-value state that a conversation carries from turn to turn (interface.md, "Data")."""
+"""The key-value state of a conversation, passed from turn to turn (interface.md, "Data")."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sayso.wire.canonical import holds_endless
 T = TypeVar("T")
 
 RESERVED = "_sayso"
-"""The key under which Sayso keeps the conversation's own id; never shown to user code."""
+"""The key for the conversation's own id; never shown to user code."""
 _ABOVE = 5
 """Levels of a request above a value of its session: body, messages, message, data, session."""
 
@@ -47,30 +47,30 @@ class Session(MutableMapping[str, Any]):
         self._hidden: Any = given.pop(RESERVED, None) if given else None
         self._state: dict[str, Any] = given
         self.stated = state is not None
-        """Whether it began with a state, be it an empty one."""
+        """Whether it began with a state, even an empty one."""
 
     @overload
     def get(self, key: str, default: Any = None) -> Any: ...
     @overload
     def get(self, key: str, default: T | None = None, *, as_type: type[T]) -> T | None: ...
     def get(self, key: str, default: Any = None, as_type: type[Any] | None = None) -> Any:
-        """The value under `key`, else `default`; with `as_type` validated into that type.
+        """The value under `key`, else `default`; with `as_type` validated as that type.
 
-        Raises pydantic's ValidationError when a stored value does not fit `as_type`.
+        Raises pydantic's ValidationError if a stored value is invalid for `as_type`.
         """
         if key not in self._state:
             return default
         value = self._state[key]
         if as_type is None:
             return value
-        # As JSON, which a strict type takes a time or a dataclass from; `set` writes names where
-        # a caller may have written aliases.
+        # Validate JSON, since a strict type accepts times and dataclasses only from JSON. Both
+        # names and aliases: `set` writes names, a caller may have written aliases.
         return TypeAdapter(as_type).validate_json(to_json(value), by_alias=True, by_name=True)
 
     def set(self, key: str, value: Any) -> None:
-        """Store `value`; raises ValueError for the reserved key and what is no JSON value.
+        """Store `value`; raises ValueError for the reserved key and for a value that is not JSON.
 
-        A key that is no text raises TypeError: from the wire it would come back as another.
+        A key that is no text raises TypeError: as JSON it would come back as a different key.
         """
         if not isinstance(key, str):
             raise TypeError(f"a session key must be text, not {type(key).__name__}; try str()")
@@ -95,7 +95,7 @@ class Session(MutableMapping[str, Any]):
         self._state[key] = stored
 
     def delete(self, key: str) -> None:
-        """Remove `key`; a key that is not there is no error."""
+        """Remove `key`; a missing key is no error."""
         self._state.pop(key, None)
 
     def update(self, *args: Any, **values: Any) -> None:
@@ -104,7 +104,7 @@ class Session(MutableMapping[str, Any]):
             self.set(key, value)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The value under `key`, stored from `default` where there was none."""
+        """The value under `key`; if there is none, `default` is stored."""
         if key not in self._state:
             self.set(key, default)
         return self._state[key]
@@ -133,7 +133,7 @@ class Session(MutableMapping[str, Any]):
 
     @property
     def conversation(self) -> str | None:
-        """The conversation id that Sayso keeps here; None before the first command proposal."""
+        """The conversation's id; None before the first command proposal."""
         return self._hidden if isinstance(self._hidden, str) and self._hidden else None
 
     @conversation.setter
@@ -141,11 +141,11 @@ class Session(MutableMapping[str, Any]):
         self._hidden = value
 
     def shown(self) -> dict[str, Any] | None:
-        """What user code sees of it, as `dump` without the reserved key."""
+        """The state as user code sees it: `dump` without the reserved key."""
         return dict(self._state) if self._state or self.stated else None
 
     def dump(self) -> dict[str, Any] | None:
-        """What goes out on the wire; None when the session was never set."""
+        """The state for the wire; None if it was never set."""
         if self._hidden is not None:
             return {**self._state, RESERVED: self._hidden}
         return self.shown()

@@ -1,4 +1,5 @@
-"""Errors as model, caller and log are told of them: short, and without the request's secrets."""
+"""Errors as the model, the caller and the log get them: short, and without the request's
+secrets."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ _TOLD_MEMBERS = 5
 
 
 def error_text(error: BaseException, secrets: Sequence[str]) -> str:
-    """What model and caller read of an exception: one short line, no stack trace, no secret.
+    """The text of an exception for model and caller: one short line, no stack trace, no secret.
 
-    Of a group, such as a TaskGroup raises, what its first exceptions say.
+    Of a group, such as a TaskGroup raises, the texts of its first exceptions.
     """
     message = _line(error, secrets)
     if isinstance(error, BaseExceptionGroup):
@@ -28,9 +29,9 @@ def error_text(error: BaseException, secrets: Sequence[str]) -> str:
 
 
 def _line(error: BaseException, secrets: Sequence[str]) -> str:
-    # Masked first, as an output is.
+    # Masked first, like an output.
     said = mask(message_of(error), secrets).strip()
-    # Its lines are not looked for in the rest: an error may quote a whole output.
+    # Only this part is split into lines: an error may quote a whole output.
     text = said[:_LONGEST_ERROR].splitlines()
     message = text[0] if text else type(error).__name__
     plain = (ValueError, RuntimeError, ToolInputError, BaseExceptionGroup)
@@ -48,7 +49,7 @@ def _members(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException
 
 
 def hidden_trace(error: BaseException, secrets: Sequence[str]) -> str:
-    """The stack trace of `error` for the log, without the request's secrets, cut to size."""
+    """The stack trace of `error` for the log, without the request's secrets, truncated."""
     try:
         trace = _trace(error)
     except Exception:
@@ -65,7 +66,7 @@ def _trace(error: BaseException) -> str:
         cause = cause.__cause__ or cause.__context__
     if max(len(message_of(each)) for each in chain.values()) < _LONGEST_TRACE:
         return "".join(traceback.format_exception(error))
-    # That takes a text apart line by line.
+    # The lines of the stack trace are split further by `splitlines`.
     parts = [
         f"{''.join(traceback.format_tb(each.__traceback__))}{type(each).__name__}: "
         f"{message_of(each)}\n"
@@ -75,19 +76,19 @@ def _trace(error: BaseException) -> str:
 
 
 def hide(error: BaseException, secrets: Sequence[str]) -> None:
-    """Mark `error` so that its secrets are left out wherever it is shown or logged; see
+    """Mark `error` so that these secrets are left out wherever it is shown or logged; see
     `hidden_in`."""
     error.__dict__["sayso_secrets"] = secrets
 
 
 def hidden_in(error: BaseException) -> Sequence[str]:
-    """The secrets that `hide` was given for `error`."""
+    """The secrets that `hide` recorded for `error`."""
     found: Sequence[str] = error.__dict__.get("sayso_secrets", ())
     return found
 
 
 def cut(text: str, limit: int) -> str:
-    """`text` within `limit` bytes of UTF-8, with a last line that says what was cut."""
+    """`text` within `limit` bytes of UTF-8, with a last line that says what was cut off."""
     if len(text) <= limit and text.isascii():
         return text
     raw = text.encode("utf-8", "replace")

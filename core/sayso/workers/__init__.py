@@ -1,4 +1,4 @@
-"""Where user code runs: worker loops and threads off the server's loop (design, section 9)."""
+"""The event loops and threads for user code, apart from the server's loop (design, section 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of tools that nobody waits for any more and that go on all the same."""
+"""Abandoned calls of tools: nobody waits for them, and they still run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sayso.errors import Exhausted
 logger = logging.getLogger("sayso.tools")
 
 MOST = 32
-"""Calls of one tool that may be abandoned and go on, before no further one of it begins."""
+"""Most abandoned calls of one tool that may still run; then it gets no further call."""
 _MOMENT = 0.1
 
 
 class Abandoned:
-    """The calls that were abandoned and have not ended, by the names of their tools.
+    """The abandoned calls that have not ended, by the names of their tools.
 
-    What is abandoned holds no place: `lend` is called with 1 when a call of a plain or an async
-    tool is, and with -1 when that has ended.
+    An abandoned call occupies no place: `lend` is called with 1 when a call of a plain or an async
+    tool is abandoned, and with -1 when it has ended.
     """
 
     def __init__(self, lend: Callable[[bool, int], None]) -> None:
@@ -31,60 +31,67 @@ class Abandoned:
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """The number of abandoned calls."""
         return self._counts.total()
 
-    def check(self, threads: int) -> None:
-        """Raise Exhausted where so many go on that the process may soon get no further thread."""
+    def check(self, threads: int, blocked: int) -> None:
+        """Raise Exhausted where so many go on that the process may soon get no further thread, of
+        its `threads`, or loop, of which so many are `blocked`."""
         # A single tool does not come to that.
         if self.total >= max(2 * MOST, threads):
             raise Exhausted(self.total, max(self._counts, key=self._counts.__getitem__))
+        if blocked >= 2 * MOST:
+            raise Exhausted(blocked, "async code that blocks")
 
     def full(self, name: str) -> bool:
-        """Whether so many calls of the tool go on that no further one may begin."""
+        """Whether so many abandoned calls of the tool are running that it gets no further one."""
         return self._counts[name] >= MOST
 
-    def change(self, name: str, is_async: bool, by: int) -> None:
-        """Count a call that was abandoned, or one that has ended at last; from any thread."""
+    def change(self, name: str, is_async: bool, by: int, *, is_tool: bool = True) -> None:
+        """Count a call that was abandoned, or one that has ended at last; from any thread. `name`
+        is that of a tool, which gets no further call once there are many, or of a callable."""
         with self._lock:
             self._counts[name] += by
             count = self._counts[name]
         self._lend(is_async, by)
         if by > 0:
             logger.warning(
-                "tool %s: a call goes on that nobody waits for any more; %d of its calls do so, "
-                "and from %d on no further one begins",
+                "%s %s: a call goes on that nobody waits for any more; %d of its calls do so%s",
+                "tool" if is_tool else "agent",
                 name,
                 count,
-                MOST,
+                f", and from {MOST} on no further one begins" if is_tool else "",
             )
 
 
 class Watched:
-    """One call of a tool, from where it runs and from where it is waited for."""
+    """One call of a tool, or of a callable that carries calls out, shared by the code that runs it
+    and the code that waits for it."""
 
-    __slots__ = ("_abandoned", "_begun", "_ended", "_left", "_lock", "is_async", "name")
+    __slots__ = ("_abandoned", "_begun", "_ended", "_left", "_lock", "is_async", "is_tool", "name")
 
-    def __init__(self, abandoned: Abandoned, name: str, is_async: bool) -> None:
-        self.name, self.is_async = name, is_async
+    def __init__(
+        self, abandoned: Abandoned, name: str, is_async: bool, *, is_tool: bool = True
+    ) -> None:
+        self.name, self.is_async, self.is_tool = name, is_async, is_tool
         self._abandoned = abandoned
         self._lock = threading.Lock()
         self._begun = self._ended = self._left = False
 
     def begin(self) -> None:
-        """Its code begins."""
+        """The call's code begins."""
         self._begun = True
 
     def end(self) -> None:
-        """Its code has ended."""
+        """The call's code has ended."""
         with self._lock:
             self._ended = True
             late = self._left
         if late:
-            self._abandoned.change(self.name, self.is_async, -1)
+            self._count(-1)
 
     def abandon(self) -> None:
-        """Nobody waits for it any more. An async call, which is cancelled, has a moment to end."""
+        """Nobody waits for it any more. An async call, which is cancelled, gets a moment to end."""
         if self.is_async:
             asyncio.get_running_loop().call_later(_MOMENT, self._abandon)
         else:
@@ -95,4 +102,7 @@ class Watched:
             if self._left or self._ended or not self._begun:
                 return
             self._left = True
-        self._abandoned.change(self.name, self.is_async, 1)
+        self._count(1)
+
+    def _count(self, by: int) -> None:
+        self._abandoned.change(self.name, self.is_async, by, is_tool=self.is_tool)

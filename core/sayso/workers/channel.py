@@ -11,25 +11,25 @@ from sayso.workers.mailbox import Mailbox, mailbox, tell
 
 T = TypeVar("T")
 _AT_ONCE = 4096
-"""Items that are given at once. Only producers that never pause put more, such as a tool that
-sends status lines without end; who sends them on has others to look after, too."""
+"""Most items returned at once. Only producers that never pause queue more, such as a tool that
+sends status lines without end; the code that forwards them must also serve others."""
 
 
 class Channel(Generic[T]):
-    """A queue of items from a turn to the code that sends them on.
+    """A queue of items from a turn to the code that forwards them.
 
     Made on the consumer's loop. `limit` is how much may wait before `put` pauses: items, or the sum
-    of `size(item)` (bytes, say) when `size` is given. One item more than the limit fits.
+    of `size(item)` (bytes, say) if `size` is given. One item more than the limit fits.
 
-    There is no lock, since a turn may put a thousand items: producers only append, then look for a
-    waiter; the consumer says that it waits, then looks again for items.
+    There is no lock, since a turn may put a thousand items. Producers first append, then look for a
+    waiter; the consumer first says that it waits, then looks again for items.
     """
 
     def __init__(self, limit: int = 256, *, size: Callable[[T], int] | None = None) -> None:
         self._limit = limit
         self._size = size
         self._items: list[T] = []
-        # What was put and what of it was taken; each is written by one side only.
+        # The amounts put and taken; each is written by one side only.
         self._put = 0
         self._taken = 0
         self._closed = False
@@ -44,21 +44,22 @@ class Channel(Generic[T]):
 
     @property
     def full(self) -> bool:
-        """Whether more waits than the limit; `on_space`, if set, is called when that is over."""
+        """Whether more than the limit waits; `on_space`, if set, is called when that has
+        changed."""
         return self._put - self._taken > self._limit and not self.cancelled
 
     async def put(self, item: T) -> None:
-        """Hand `item` over; pauses while more than `limit` waits for a slow consumer.
+        """Queue `item`; pauses while more than `limit` waits for a slow consumer.
 
-        Items are dropped once the consumer has cancelled. From one task at a time.
+        Items are dropped once the consumer has cancelled. Call it from one task at a time.
         """
         if self.put_nowait(item):
             await self.space()
 
     def put_nowait(self, item: T) -> bool:
-        """Hand `item` over without a pause; True says that more waits than the limit.
+        """Queue `item` without a pause; True says that more than the limit waits.
 
-        From any thread. Raises RuntimeError when closed.
+        From any thread. Raises RuntimeError if closed.
         """
         if self._closed:
             raise RuntimeError("the channel is closed")
@@ -71,7 +72,7 @@ class Channel(Generic[T]):
         return self._put - self._taken > self._limit
 
     async def space(self) -> None:
-        """Return when no more waits than the limit; on the loop of the one that puts."""
+        """Return when no more than the limit waits; on the producer's loop."""
         while self.full:
             self._producer = mailbox()
             space = self._space = asyncio.get_running_loop().create_future()
@@ -82,7 +83,7 @@ class Channel(Generic[T]):
                 self._space = None
 
     def close(self, error: BaseException | None = None) -> None:
-        """Put no more; the consumer gets what waits, then the end, or `error` raised."""
+        """End the queue; the consumer gets the waiting items, then the end, or `error` raised."""
         if not self._closed:
             self._error = error
             self._closed = True
@@ -90,7 +91,7 @@ class Channel(Generic[T]):
                 self._wake()
 
     async def ready(self) -> list[T]:
-        """All that waits, up to thousands, at least one item; an empty list at the end."""
+        """All waiting items, up to thousands, at least one; an empty list at the end."""
         if self._left:
             await asyncio.sleep(0)
         while (items := self.take()) is None:
@@ -104,14 +105,14 @@ class Channel(Generic[T]):
         return items
 
     def take(self) -> list[T] | None:
-        """All that waits, up to thousands; None while nothing does, an empty list at the end."""
+        """All waiting items, up to thousands; None if there are none, an empty list at the end."""
         if not (self._items or self._closed or self.cancelled):
             return None
-        # At the end also what was put just before it.
+        # At the end, take also items put just before it.
         return self._take()
 
     def when_ready(self, call: Callable[[], object]) -> None:
-        """Have `call` run once on the consumer's loop when something waits, or at the end.
+        """Have `call` run once on the consumer's loop when an item waits, or at the end.
 
         For a consumer without a task; it may find that nothing waits.
         """
@@ -125,7 +126,7 @@ class Channel(Generic[T]):
                 yield item
 
     def cancel(self) -> None:
-        """Take no more: what waits or is still put is dropped, and `put` no longer pauses."""
+        """Take no more: waiting and later items are dropped, and `put` no longer pauses."""
         self.cancelled = True
         self._items.clear()
         self._make_space()
@@ -134,7 +135,7 @@ class Channel(Generic[T]):
     def _take(self) -> list[T]:
         if self.cancelled or not self._items:
             return []
-        # Each is one step to the other threads; what they put between the two stays.
+        # Each statement is atomic for other threads; items put between the two stay.
         waiting = self._items
         items = waiting[:_AT_ONCE]
         del waiting[: len(items)]

@@ -18,19 +18,20 @@ from sayso.workers.loop import may_block_here
 from sayso.workers.places import LoopPlace, Place, ThreadPlace
 from sayso.workers.running import contained
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 _AHEAD = 256 * 1024
-"""How far an iterator may be ahead of whoever takes its items, by `_size`."""
+"""How far an iterator may be ahead of its consumer, by `_size`."""
 
 
 def is_coroutine_function(fn: Any) -> bool:
-    """Whether calling `fn` gives a coroutine: also for partials and objects with `__call__`."""
+    """Whether calling `fn` returns a coroutine: also for partials and objects with `__call__`."""
     return _gives(fn, inspect.CO_COROUTINE, inspect.iscoroutinefunction)
 
 
 def is_async_generator_function(fn: Any) -> bool:
-    """Whether calling `fn` gives an async generator: also for partials and such objects."""
+    """Whether calling `fn` returns an async generator: also for partials and such objects."""
     return _gives(fn, inspect.CO_ASYNC_GENERATOR, inspect.isasyncgenfunction)
 
 
@@ -41,7 +42,7 @@ def _gives(fn: Any, flag: int, says_so: Callable[[Any], bool]) -> bool:
             fn = fn.func
         plain = fn.__func__ if type(fn) is MethodType else fn
     if type(plain) is FunctionType and plain.__code__.co_flags & flag:
-        # Most async code is an `async def`; `inspect` takes two microseconds to say so.
+        # Most async code is an `async def`; `inspect` takes two microseconds to find out.
         return True
     return says_so(fn) or (not inspect.isroutine(fn) and says_so(type(fn).__call__))
 
@@ -53,9 +54,9 @@ class UserCode:
         self.workers = workers
 
     async def call(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """The result of `fn(*args)`, awaited if it is awaitable; what it raises passes.
+        """The result of `fn(*args)`, awaited if it is awaitable; its exception is passed on.
 
-        A CancelledError that nobody's cancelling caused is raised as RuntimeError.
+        A CancelledError without a cancellation of the task is raised as RuntimeError.
         """
         try:
             if not is_coroutine_function(fn):
@@ -87,7 +88,7 @@ class UserCode:
         return begun
 
     async def keep_set(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """The result of `call`; the context variables that the code sets hold for the caller."""
+        """The result of `call`; context variables set by the code are set for the caller, too."""
         value, left = await self.begin(fn, *args)
         for variable, setting in left.items():
             if variable.get(None) is not setting:
@@ -95,8 +96,8 @@ class UserCode:
         return value
 
     async def in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """The result of the plain function `fn`, awaited on a worker loop if it is awaitable; what
-        it raises passes."""
+        """The result of the plain function `fn`, awaited on a worker loop if it is awaitable; its
+        exception is passed on."""
         result = await self.workers.threads.run(fn, *args)
         if inspect.isawaitable(result):
             awaitable = result
@@ -104,12 +105,12 @@ class UserCode:
         return result
 
     def place(self, *, is_async: bool) -> Place:
-        """A place for one call of user code, which has yet to come; raises RuntimeError where there
-        is none to be had."""
+        """A place for one call of user code, which has yet to come. Raises RuntimeError if none can
+        be had."""
         return LoopPlace(self.workers) if is_async else ThreadPlace(self.workers.threads)
 
     async def in_place(self, place: Place, fn: Callable[..., Any]) -> Any:
-        """The result of `fn()`, begun in its place, as `call` gives it."""
+        """The result of `fn()`, started in its place, as from `call`."""
         try:
             result = await place.run(fn)
             if inspect.isawaitable(result):
@@ -134,15 +135,19 @@ class UserCode:
         context: Context | None = None,
         place: Place | None = None,
     ) -> AsyncIterator[T]:
-        """The items of a user's iterator, plain or async, pulled away from this loop.
+        """The items of a user's iterator, plain or async, read away from this loop.
 
-        In `context`, else in a copy of the caller's context variables, and in `place` where there
-        is one. Close the result with `aclose` where it has one.
+        It runs in `context`, or else in a copy of the caller's context variables, and in `place` if
+        given. Close the result with `aclose` if it has one.
         """
-        # Most are generators, and the abstract class takes its time to say so of others.
+        # Most are generators, and the abstract class is slow to tell about others.
         if type(iterator) is not AsyncGeneratorType and not isinstance(iterator, AsyncIterator):
             return self._threaded(iterator, context, place)
         return iterator if may_block_here() else self._spawned(iterator, context, place)
+
+    def streaming(self, fn: Callable[[A], AsyncIterator[T]]) -> Callable[[A], AsyncIterator[T]]:
+        """The async generator function `fn`, with its items as `items` gives them."""
+        return lambda argument: self.items(fn(argument))
 
     async def _threaded(
         self, iterator: Iterator[T], context: Context | None, place: Place | None
@@ -213,7 +218,8 @@ class UserCode:
 
 
 def beginning(fn: Callable[..., Any], begin: Callable[[], None]) -> Callable[..., Any]:
-    """`fn` with `begin` as its first step; of the same kind, so that it is called alike."""
+    """`fn` with `begin` as its first step; of the same kind, so that it is called in the same
+    way."""
     if is_async_generator_function(fn):
 
         async def generate(*args: Any) -> AsyncIterator[Any]:
@@ -246,15 +252,15 @@ def beginning(fn: Callable[..., Any], begin: Callable[[], None]) -> Callable[...
 
 
 def _size(item: object) -> int:
-    """Roughly the memory that an item takes while it waits: pieces of text may be long."""
+    """The approximate memory of an item while it waits: chunks of text may be long."""
     return 1024 + len(item) if isinstance(item, str) else 1024
 
 
 def passed_on(error: BaseException) -> BaseException:
     """The exception that the caller of user code gets for `error`.
 
-    An Exception passes, and so does a cancellation of the calling task; anything else would end a
-    task or a loop, and is wrapped in an exception.
+    An Exception is passed on, and so is a cancellation of the calling task. Anything else would end
+    a task or a loop, so it is wrapped in an exception.
     """
     leave_fork(error)
     if isinstance(error, Exception):

@@ -30,10 +30,10 @@ class _Here(threading.local):
 _here = _Here()
 
 _RESTS = 60
-"""How often an idle loop rests while tasks are left on it: ten minutes. Those of a pool or of a
-client that `per_loop` made never end, and would keep the loop, and themselves, for good."""
+"""How often an idle loop rests while tasks are left on it: ten minutes. Tasks of a pool or of a
+client that `per_loop` made never end, and would keep the loop, and themselves, for ever."""
 AT_A_TIME = 16
-"""Turns that a loop takes before it looks after what else it has to do."""
+"""Turns that a loop takes before it attends to its other work."""
 
 
 def current_worker() -> WorkerLoop | None:
@@ -45,15 +45,15 @@ def may_block_here() -> bool:
     """Whether user code may run in the calling task itself.
 
     It may in the first step of a turn on a worker loop: if that step blocks, other loops take the
-    turns that wait, as if the code had been spawned. A hand-over costs more than most of what is
-    called.
+    waiting turns, as if the code had been spawned. A hand-over costs more than most of this code.
     """
     worker = _here.worker
     return worker is not None and worker.in_first_step
 
 
 def cancelled_here() -> Set[Running[Any]]:
-    """The turns on this thread's loop that were cancelled and do not know it yet; a live set."""
+    """The turns on this thread's loop that were cancelled and did not receive it yet; a live
+    set."""
     worker = current_worker()
     return frozenset() if worker is None else worker.to_cancel
 
@@ -66,7 +66,7 @@ async def let_cancel(unheard: Set[Running[Any]]) -> None:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """An event loop of uvloop where it is installed, else asyncio's own."""
+    """An event loop of uvloop if it is installed, else asyncio's own."""
     try:
         import uvloop
     except ImportError:
@@ -77,12 +77,15 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 class WorkerLoop:
     """A thread, its event loop, and how busy it is.
 
-    `woken` is true from the moment it was told of waiting turns until it looks: while it stays
-    true the loop is blocked, or about to look. `in_first_step` is true while a turn from the queue
-    runs that has not been suspended yet: where it blocks the loop, others take the turns that
-    wait. `last` is true while the last turn of the queue does so. `turns` are under way on this
-    loop, `taken` of them from the queue, the others bound to it. `to_cancel` are its turns that
-    were cancelled and have not heard of it.
+    - `woken`: true from the moment it was notified of waiting turns until it looks. While it stays
+      true the loop is blocked, or about to look.
+    - `in_first_step`: true while a turn from the queue runs that was not suspended yet. If it
+      blocks the loop, others take the waiting turns.
+    - `last`: true while the last turn of the queue is in its first step.
+    - `turns`: the turns under way on this loop; `taken` of them came from the queue, the others are
+      bound to it.
+    - `to_cancel`: its turns that were cancelled and did not receive it yet.
+
     `asyncio.to_thread` on it takes one of `threads`.
     """
 
@@ -95,7 +98,7 @@ class WorkerLoop:
         self._rests = 0
         self.in_first_step = False
         self.last = False
-        # Where nobody looks at turns that wait, the server is told of each end at once.
+        # If nobody looks for waiting turns, notify the server of each end at once.
         self.server = workers.server if workers.looks else None
         self.turns: set[Running[Any]] = set()
         self.taken = 0
@@ -110,7 +113,7 @@ class WorkerLoop:
     def start(self, then: Callable[[], object]) -> None:
         """Make the event loop and start its thread; `then` is called on the loop once it runs.
 
-        Raises OSError or RuntimeError where there is no descriptor or no thread to be had.
+        Raises OSError or RuntimeError if no descriptor or no thread can be had.
         """
         self._then = then
         self.loop = new_event_loop()
@@ -129,7 +132,7 @@ class WorkerLoop:
             self.box.post(call)
 
     def wake(self, *, last: bool = False) -> None:
-        """Tell the loop that turns wait; from any thread. `last` as for `Mailbox.post`."""
+        """Notify the loop of waiting turns; from any thread. `last` as for `Mailbox.post`."""
         if not self.woken:
             self.woken = True
             if self.box is not None:
@@ -137,10 +140,10 @@ class WorkerLoop:
 
     @property
     def rings_later(self) -> bool:
-        """Whether the end of the turn that runs may wait for the turns that are taken with it.
+        """Whether the notice of the running turn's end may wait for the turns taken with it.
 
-        The server would only wait for the interpreter's lock. It is told once this loop takes no
-        more, or by its look at turns that wait.
+        The server would only wait for the interpreter's lock. It is notified once this loop takes
+        no more, or finds out when it looks for waiting turns.
         """
         return self.in_first_step and not self.last
 
@@ -179,7 +182,7 @@ class WorkerLoop:
             self._rest()
 
     def end(self, seconds: float) -> None:
-        """Cancel what runs, close what lives on the loop, end the thread; called on the loop."""
+        """Cancel its tasks, close its objects, end the thread; called on the loop."""
         if not self.stopping:
             self.stopping = True
             self._ending = self.loop.create_task(self._end(seconds), context=self.context)
@@ -195,9 +198,9 @@ class WorkerLoop:
         self._pull()
 
     def _iterated(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """Keep account of the async generators that the end of the loop has to close.
+        """Record the async generators that the end of the loop has to close.
 
-        The loop's own account of them costs more than a small model's reply.
+        The loop's own record of them costs more than a small model's reply.
         """
         self._generators.add(ref(generator, self._generators.discard))
 
@@ -205,9 +208,9 @@ class WorkerLoop:
         self._answered = self._asked
 
     def _pull(self) -> None:
-        """Take turns, now that the loop was told of them."""
+        """Take turns, after the loop was notified of them."""
         if self.taken:
-            # Whoever tells the loop may come before a turn that has just suspended.
+            # The notice may arrive before a turn that has just suspended.
             self.loop.call_soon(self._take, context=self.context)
         else:
             self._take()
@@ -215,7 +218,7 @@ class WorkerLoop:
     def _take(self) -> None:
         """Take turns and run their first steps; if one blocks, other loops take the rest.
 
-        Suspended turns go on before another is taken, for they may block now.
+        Suspended turns continue before another is taken, since they may block now.
         """
         waiting = self._workers.waiting
         held = self.taken
@@ -234,7 +237,7 @@ class WorkerLoop:
                 self._workers.watch()
                 break
         self.woken = False
-        # Also those that came when nobody woke a loop that was awake.
+        # Also turns that arrived without a wake-up because the loop was awake.
         goes_on = waiting and not (self.stopping or self.woken)
         if goes_on and self.takes:
             self.woken = True
@@ -255,7 +258,7 @@ class WorkerLoop:
         if self.turns:
             return
         self._rests += 1
-        # A task that a turn has left behind is no less under way than at home, which stays.
+        # A task left behind by a turn counts as under way, as it does at home, where it stays.
         wait = self._rests < _RESTS and asyncio.all_tasks(self.loop)
         if not wait and self._workers.release(self):
             self.end(1.0)
@@ -263,7 +266,7 @@ class WorkerLoop:
             self._rest()
 
     async def _end(self, seconds: float) -> None:
-        # Objects that live on the loop have tasks of their own, which they end as they close.
+        # Objects of the loop have tasks of their own, which they end when they close.
         await _cancelled({turn.task for turn in self.turns if turn.task}, seconds)
         await mailbox().close_objects(seconds)
         await _cancelled(asyncio.all_tasks() - {asyncio.current_task()}, seconds)
@@ -282,7 +285,7 @@ class WorkerLoop:
                 try:
                     self.loop.run_forever()
                 except (KeyboardInterrupt, SystemExit) as error:
-                    # From a task of the user's own; other turns live on this loop too.
+                    # It came from a task of the user's own; other turns run on this loop too.
                     logger.error("%s was raised on a worker loop", type(error).__name__)
                 if self.stopping:
                     break
@@ -292,7 +295,7 @@ class WorkerLoop:
 
 
 async def _cancelled(tasks: Set[asyncio.Task[Any]], seconds: float) -> None:
-    """Cancel `tasks` and wait until they have ended, for at most so many seconds."""
+    """Cancel `tasks` and wait until they have ended, at most this many seconds."""
     for task in tasks:
         task.cancel()
     if tasks:

@@ -1,4 +1,4 @@
-"""Calls posted from one event loop's thread to another's, with one wake-up for all that wait."""
+"""Calls posted from one event loop's thread to another's, with one wake-up for all waiting ones."""
 
 from __future__ import annotations
 
@@ -25,32 +25,33 @@ _BELLS = hasattr(os, "eventfd")
 
 
 class Mailbox:
-    """Calls that other threads want made on `loop`, and the objects that live and end with it."""
+    """Calls that other threads want made on `loop`, and the objects that belong to it and end with
+    it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = ref(loop)
         self._calls: deque[Callable[[], object]] = deque()
         self._woken = False
         self._bell: int | None = None
-        # Posted calls must not run in, or keep alive, the context of whoever posted them.
+        # Posted calls must not run in, or keep alive, the context of the poster.
         self._context = Context()
         self.objects: dict[object, Any] = {}
 
     def post(self, call: Callable[[], object], *, last: bool = False) -> None:
-        """Have `call` run on the loop; from any thread. Does nothing when the loop is closed.
+        """Have `call` run on the loop; from any thread. Does nothing if the loop is closed.
 
-        `last` says that the caller has nothing more to do for now, so that the other thread had
-        better go on at once.
+        `last` says that the caller has nothing more to do for now, so the other thread should
+        continue at once.
         """
         self._calls.append(call)
         self.ring(last=last)
 
     def add(self, call: Callable[[], object]) -> None:
-        """Have `call` run once somebody rings, or posts another; from any thread."""
+        """Have `call` run at the next ring or post; from any thread."""
         self._calls.append(call)
 
     def ring(self, *, last: bool = False) -> None:
-        """Have the calls that wait run, if there are any; from any thread. `last` as in `post`."""
+        """Have the waiting calls run, if there are any; from any thread. `last` as in `post`."""
         if self._woken or not self._calls:
             return
         self._woken = True
@@ -63,8 +64,8 @@ class Mailbox:
         elif self._bell is None:
             self._wake(loop, self._hang_bell if _BELLS else self._run)
         else:
-            # This lets go of the interpreter's lock. A thread woken while its waker holds the lock
-            # stands up only to wait again, and that costs two changes of context.
+            # This releases the interpreter's lock. A thread woken while its waker holds the lock
+            # only wakes to wait again, which costs two context switches.
             os.eventfd_write(self._bell, 1)
 
     def _wake(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
@@ -75,7 +76,7 @@ class Mailbox:
             self._calls.clear()
 
     def _hang_bell(self) -> None:
-        # Without a descriptor to be had the loop is woken as any other.
+        # Without a free descriptor the loop is woken in asyncio's own way.
         with suppress(OSError):
             if self._bell is None and (loop := self.loop()) is not None:
                 bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -105,8 +106,8 @@ class Mailbox:
                 logger.exception("a call handed from one loop to another failed")
 
     async def close_objects(self, seconds: float) -> None:
-        """Close what `per_loop` made here, newest first, for at most so many seconds; errors are
-        logged."""
+        """Close the objects that `per_loop` made here, newest first, within this many seconds;
+        errors are logged."""
         try:
             async with asyncio.timeout(seconds):
                 while self.objects:
@@ -124,18 +125,18 @@ async def _close(made: Any) -> None:
         if inspect.isawaitable(result):
             await result
     except (Exception, asyncio.CancelledError) as error:
-        # One comes out of tasks of the object's own, too.
+        # A CancelledError may also come out of the object's own tasks.
         if (task := asyncio.current_task()) and task.cancelling():
-            # Whatever came of it there: it is too late for the others.
+            # Its error is dropped: no time is left for the other objects.
             raise asyncio.CancelledError from error
         logger.exception("closing a %s with its loop failed", type(made).__name__)
 
 
 def mailbox(loop: asyncio.AbstractEventLoop | None = None) -> Mailbox:
-    """The mailbox of `loop`, the running one by default."""
+    """The mailbox of `loop`, by default of the running one."""
     if loop is None:
         # A thread asks for its own loop's, several times a turn, and runs one loop at a time. The
-        # weak table is slow, and so is get_running_loop: it asks the kernel for the process.
+        # weak table is slow, and so is get_running_loop, which asks the kernel for the process id.
         last: Mailbox | None = getattr(_last, "box", None)
         if last is not None and (known := last.loop()) is not None and known.is_running():
             return last
@@ -164,12 +165,13 @@ def _forget_closed() -> None:
 
 
 def per_loop(factory: Callable[[], T]) -> Callable[[], T]:
-    """Return a function that gives one object for each event loop, made by `factory` on first use.
+    """Return a function that returns one object for each event loop, made by `factory` on first
+    use.
 
-    The object is closed with its loop, by `aclose()` or else `close()` where it has one: a client
-    or pool bound to an event loop is made once a loop and never in a request. On a loop that is
-    not the service's own the object lives as long as the loop (design, section 9). Raises
-    TypeError for a factory that is async; the function raises RuntimeError where no loop runs.
+    The object is closed with its loop, by `aclose()` or else `close()` if it has one: a client or
+    pool bound to an event loop is made once a loop and never in a request. On a loop that is not
+    the service's own the object lives as long as the loop (design, section 9). Raises TypeError for
+    an async factory; the function raises RuntimeError if no loop runs.
     """
     if not callable(factory) or inspect.iscoroutinefunction(factory):
         raise TypeError(

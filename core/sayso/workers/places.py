@@ -1,5 +1,5 @@
-"""Places for calls: a thread or a worker loop that has arrived and waits for the one call that it
-is kept for, which begins there at once."""
+"""Places for calls: a thread or a worker loop that has arrived and is reserved for one call, which
+starts there at once."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from sayso.workers.workers import Workers
 
 
 class Place(Protocol):
-    """A place where one call may begin; each is left, or runs its call, once."""
+    """A place where one call may start; each is either released, or runs its call, once."""
 
     async def comes(self, until: float) -> bool:
-        """Whether the place is there, at the latest at `until` (monotonic seconds)."""
+        """Whether the place has arrived, at the latest at `until` (monotonic seconds)."""
         ...
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """The result of `fn(*args)`, which begins at once: a plain function on a thread, an async
+        """The result of `fn(*args)`, which starts at once: a plain function on a thread, an async
         one on a loop."""
         ...
 
     def leave(self) -> None:
-        """Give the place up; no effect once it runs its call."""
+        """Release the place; no effect once it runs its call."""
         ...
 
 
 class _Arrival:
-    """The word that a place is there, told to the loop that waits for it."""
+    """The arrival of a place, announced to the loop that waits for it."""
 
     def __init__(self) -> None:
         self.here = False
@@ -53,7 +53,7 @@ class _Arrival:
 
 
 class ThreadPlace:
-    """One of `threads`, which waits for its call; raises RuntimeError where none can be had."""
+    """One of `threads`, reserved for its call. Raises RuntimeError if none can be had."""
 
     def __init__(self, threads: Threads) -> None:
         self._arrival = _Arrival()
@@ -72,16 +72,17 @@ class ThreadPlace:
         return await result
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Run `job`, which raises nothing."""
+        """Run `job`, which must not raise."""
         self._jobs.put(job)
 
     def leave(self) -> None:
-        # Behind a job it is never read.
+        # After a job it is never read.
         self._jobs.put(None)
 
 
 class LoopPlace:
-    """A worker loop that has come to this call; it may be blocked again before that begins."""
+    """A worker loop that has arrived for this call; it may be blocked again before the call
+    starts."""
 
     def __init__(self, workers: Workers) -> None:
         self._arrival = _Arrival()
@@ -101,7 +102,7 @@ class LoopPlace:
         return await self.spawn(partial(fn, *args))
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Running[Any]:
-        """Run `work()`; as `Workers.spawn`."""
+        """Run `work()`, as `Workers.spawn` does."""
         self._begun = True
         self._box.post(partial(_give, self._go, work), last=True)
         return self._running

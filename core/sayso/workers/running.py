@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+GRACE = 2.0
+"""Seconds for a turn that exceeded its time to clean up."""
 PATIENCE = 0.05
 """Seconds that a canceller waits for a loop that may be blocked in user code."""
 
@@ -24,8 +26,8 @@ PATIENCE = 0.05
 class Running(Generic[T]):
     """One task on a worker loop; await it, on the loop that started it, for the result.
 
-    Cancelling the awaiting task cancels the work. What the work raises comes out here; what is no
-    Exception, also a CancelledError when nobody cancelled the work, comes as RuntimeError.
+    Cancelling the awaiting task cancels the work. The work's exception is raised here. If it is no
+    Exception, or a CancelledError although nobody cancelled the work, it is raised as RuntimeError.
     """
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
@@ -58,18 +60,18 @@ class Running(Generic[T]):
         try:
             raise self._error
         finally:
-            # Else the error would keep this frame alive, and the frame the error.
+            # Otherwise the error would keep this frame alive, and the frame the error.
             del self
 
     def done(self) -> bool:
-        """Whether the result, exception or cancellation is known to the caller."""
+        """Whether the caller knows the result, exception or cancellation."""
         return self._known
 
     def cancel(self) -> None:
         """Cancel the work from its own loop; from any thread, any number of times.
 
-        Whoever awaits gets CancelledError: when the work has ended, or, when user code blocks its
-        loop, a moment later while the blocked code is left to finish.
+        The awaiting task gets CancelledError when the work has ended. If user code blocks the
+        work's loop, it gets it a moment later, while the blocked code is left to finish.
         """
         if self._cancelled:
             return
@@ -85,21 +87,21 @@ class Running(Generic[T]):
         self._caller.post(partial(self._settle, None, asyncio.CancelledError()))
 
     def on_end(self, call: Callable[[], object]) -> None:
-        """Have `call` run on the caller's loop when the end is known; `failure` tells how it ended.
+        """Have `call` run on the caller's loop when the end is known; `failure` says how it ended.
 
-        Must be called on that loop, before the end is known.
+        Call it on that loop, before the end is known.
         """
         self._then += (call,)
 
     def failure(self) -> BaseException | None:
-        """What the ended work raised, CancelledError for cancelled work; None for a result."""
+        """The exception of the ended work, CancelledError for cancelled work; None for a result."""
         return self._error
 
     def begin(self, place: WorkerLoop, *, pulled: bool = False) -> None:
         """Start the work on the loop of `place` and run its first step; called on that loop.
 
-        `pulled` says that it comes from the queue of turns that wait, from which other loops take
-        the rest if that step blocks.
+        `pulled` says that it comes from the queue of waiting turns, from which other loops take the
+        rest if that step blocks.
         """
         self._place = place
         work, context = self._work, self._context
@@ -114,19 +116,19 @@ class Running(Generic[T]):
             self.task, step = _task(place.loop, self._run(place, work), context)
             if step is not None:
                 context.run(step)
-                # In a process that this step forked the loop must not go on: libuv aborts both
-                # processes where both change what they wait on.
+                # If this step forked the process, the loop must not run in the child: libuv aborts
+                # both processes when both change the descriptors that they wait on.
                 leave_fork()
         except Exception as error:
-            # A task factory of the user's own refused.
+            # The user's task factory refused.
             self._end(place, None, error)
         finally:
             place.in_first_step = False
 
     async def _run(self, place: WorkerLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        """Do the work so that nothing it raises can end the loop it runs on.
+        """Do the work so that none of its exceptions can end the loop that it runs on.
 
-        It says its end itself: a callback of the task would come one round of the loop later.
+        It reports its end itself: a callback of the task would run one round of the loop later.
         """
         self._started = True
         try:
@@ -142,7 +144,7 @@ class Running(Generic[T]):
         else:
             self._end(place, result, None)
         finally:
-            # As in `__await__`.
+            # To avoid a reference cycle, as in `__await__`.
             del self
 
     def _end(self, place: WorkerLoop, result: T | None, failure: BaseException | None) -> None:
@@ -162,7 +164,7 @@ class Running(Generic[T]):
             return
         self.task.cancel()
         if not self._started:
-            # Now it never will, and nothing of it is there to say its end.
+            # It will never start now, so nothing else would report its end.
             self._started = True
             self._end(place, None, asyncio.CancelledError())
 
@@ -186,18 +188,39 @@ class Running(Generic[T]):
             call()
 
 
+class Begun:
+    """A started turn; `overdue` says that it was cancelled for taking too long."""
+
+    __slots__ = ("overdue", "running", "until")
+
+    def __init__(self, running: Running[None], until: float) -> None:
+        self.running = running
+        self.until = until
+        self.overdue = False
+
+    def check(self, now: float) -> None:
+        """Cancel the turn if its time is over, wherever its code blocks; if it catches that and
+        continues, it is abandoned."""
+        if now > self.until and not self.overdue:
+            self.overdue = True
+            self.running.cancel()
+        elif self.overdue and now > self.until + GRACE:
+            self.running.abandon()
+
+
 def _task(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], own: Context
 ) -> tuple[asyncio.Task[None], Callable[[], object] | None]:
     """A task, and its first step for the caller to run in the context `own`.
 
-    The loop would run it one round later, and a round costs as much as a quarter of a small turn.
+    The loop would run it one round later, and a round costs a quarter of a small turn.
     """
     call_soon, step = loop.call_soon, None
 
     def catch(call: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
-        # A new task asks for its first step itself, in this way and in its own context. Others
-        # may ask meanwhile: what the garbage collector ends, an eager task factory's work.
+        # A new task schedules its first step itself, in this way and in its own context. Other code
+        # may schedule calls meanwhile: generators ended by the garbage collector, an eager task
+        # factory.
         nonlocal step
         if context is not own or args:
             return call_soon(call, *args, context=context)
@@ -216,7 +239,7 @@ def _task(
 
 
 def contained(error: BaseException) -> Exception:
-    """The exception that stands in for one that would end a process or a loop."""
+    """The exception that replaces one that would end a process or a loop."""
     leave_fork(error)
     failure = RuntimeError(f"the code raised {type(error).__name__}")
     failure.__cause__ = error

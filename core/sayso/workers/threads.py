@@ -26,7 +26,7 @@ WAY_OUT = "raise the service's limits of tasks and open files (ulimit -u, ulimit
 
 
 class Threads:
-    """A pool that starts a thread when every other one is busy; idle ones end after a while."""
+    """A pool that starts a thread when all others are busy; idle ones end after a while."""
 
     def __init__(
         self, limit: int, idle_seconds: float, on_end: Callable[[], None] = lambda: None
@@ -44,14 +44,14 @@ class Threads:
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
         """The result of `fn(*args)`, run in a copy of the caller's context variables.
 
-        Cancelling leaves a call that has begun to finish on its thread; its result is dropped.
+        After a cancellation, a started call finishes on its thread and its result is dropped.
         """
         job, result = call_of(fn, *args)
         self.submit(job)
         return await result
 
     def close(self) -> None:
-        """Take no more calls and let every idle thread end."""
+        """Accept no more calls and let every idle thread end."""
         with self._lock:
             self._closed = True
             for _ in self._threads:
@@ -59,11 +59,11 @@ class Threads:
 
     @property
     def alive(self) -> bool:
-        """Whether any thread has not ended, of those that somebody waits for."""
+        """Whether any thread still runs, not counting those of abandoned calls."""
         return len(self._threads) > self._lent
 
     def lend(self, by: int) -> None:
-        """Have a thread more, or no more, in place of one whose call was abandoned."""
+        """Allow one thread more, or no longer, in place of one whose call was abandoned."""
         with self._lock:
             self._lent += by
             self._limit += by
@@ -73,7 +73,7 @@ class Threads:
             self._on_end()
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Run `job`, which raises nothing, on the next free thread; from any thread."""
+        """Run `job`, which must not raise, on the next free thread; from any thread."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("the service is stopping")
@@ -90,7 +90,7 @@ class Threads:
             if not self._threads:
                 self._wanted -= 1
                 raise
-            # As at the limit, the job waits until one of the others is free.
+            # Like at the limit, the job waits until one of the others is free.
             logger.warning("calls of user code wait for a thread: %s; %s", error, WAY_OUT)
         else:
             self._threads.add(thread)

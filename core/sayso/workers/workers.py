@@ -23,35 +23,36 @@ T = TypeVar("T")
 logger = logging.getLogger("sayso.workers")
 
 LOOK = 0.01
-"""Seconds between two looks at turns that wait; a loop that took none meanwhile is blocked."""
+"""Seconds between two looks for waiting turns; a loop that took none meanwhile is blocked."""
 
 BLOCKED = 0.05
-"""Seconds that a turn waits where, if none is taken meanwhile, code blocks and not the machine."""
+"""Seconds after which, if no turn was taken meanwhile, code is blocking, rather than the machine
+slow."""
 
 SHORT = 1.0
-"""Seconds without a further attempt after one for which there was no thread or descriptor."""
+"""Seconds to pause after an attempt that found no thread or descriptor."""
 
 ASK = 0.2
-"""Seconds between two looks at loops with turns that wait for something."""
+"""Seconds between two looks at loops with suspended turns."""
 
 APART = 60.0
 """Seconds for which each turn gets a loop of its own, after code has blocked one."""
 
 COMPUTING = 0.8
-"""Of a core: where the process uses more, it computes, and further loops would only compete."""
+"""Fraction of a core: above it the process is computing, and further loops would only compete."""
 
 MAX_LOOPS = 96
 
 
 class Workers:
-    """Where user code runs: never on the server's loop (design, section 9).
+    """The loops and threads for user code, apart from the server's loop (design, section 9).
 
-    The first worker loop, home, takes all that is spawned. Further loops start only while it is
+    The first worker loop, home, takes all spawned work. Further loops start only while it is
     blocked, at most `loops` in all, and end after `idle_seconds` without work. Once code has
-    blocked a loop, each turn has a loop of its own for a while: a turn that waits on a blocked
-    loop could not be moved to another. `loops=1` keeps everything at home. Blocking functions run
-    on threads, at most `threads`. The engine loop is for code that never blocks and has threads of
-    its own: nothing that users wrote holds it up.
+    blocked a loop, each turn has a loop of its own for a while, since a turn that waits on a
+    blocked loop could not be moved to another. `loops=1` keeps everything at home. Blocking
+    functions run on threads, at most `threads`. The engine loop is for code that never blocks and
+    has threads of its own: no user code delays it.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Workers:
     ) -> None:
         self._limit = MAX_LOOPS if loops is None else loops
         self.looks = self._limit > 1
-        """Whether turns that wait are looked at from time to time, in case a loop is blocked."""
+        """Whether to look for waiting turns from time to time, in case a loop is blocked."""
         self.threads = Threads(threads, idle_seconds, self._one_ended)
         self._engine_threads = Threads(threads, idle_seconds)
         self._lock = threading.Lock()
@@ -101,7 +102,7 @@ class Workers:
 
     @property
     def loops(self) -> int:
-        """How many worker loops run."""
+        """The number of running worker loops."""
         return len(self._loops)
 
     async def start(self) -> None:
@@ -114,7 +115,7 @@ class Workers:
         await ready
 
     async def close(self, seconds: float = 5.0) -> None:
-        """Cancel what runs, close what lives on the loops, end the threads.
+        """Cancel all work, close the objects of the loops, end the threads.
 
         Takes at most about `seconds`; code that still blocks after that is left on its thread.
         """
@@ -155,7 +156,7 @@ class Workers:
         return running
 
     def lend(self, is_async: bool, by: int) -> None:
-        """Have a thread or a loop more, or no more, in place of one whose call was abandoned."""
+        """Allow one thread or loop more, or no longer, in place of one whose call was abandoned."""
         if not is_async:
             self.threads.lend(by)
         elif self.looks:
@@ -163,12 +164,18 @@ class Workers:
                 self._limit += by
 
     @property
+    def blocked(self) -> int:
+        """How many loops are blocked by code that nobody waits for: a turn of theirs was cancelled,
+        and cannot hear of it."""
+        return sum(bool(worker.to_cancel) for worker in list(self._loops))
+
+    @property
     def calm(self) -> bool:
         """Whether nothing has blocked home lately, so that work placed there will start soon."""
         return self.looks and monotonic() > self._blocked_until
 
     def shares(self, worker: WorkerLoop) -> bool:
-        """Whether `worker` takes further turns beside one that is suspended.
+        """Whether `worker` takes further turns beside a suspended one.
 
         If no further loop can be started, the loops with the fewest turns do.
         """
@@ -192,10 +199,10 @@ class Workers:
             self.server.post(self._ask_soon)
 
     def on_engine_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
-        """Run `work()` as one task on the engine loop, which no user code runs on.
+        """Run `work()` as one task on the engine loop, which runs no user code.
 
-        For turns, which reach user code by `spawn` and on `threads`: a turn that awaited it at home
-        would stand still while another turn's code blocks home.
+        For turns, which reach user code by `spawn` and on `threads`: if a turn awaited it at home,
+        it would stand still while another turn's code blocks home.
         """
         self._open()
         running = Running(work)
@@ -206,7 +213,7 @@ class Workers:
     async def at_home(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run `work()` on the home loop and return its result; cancelling cancels it.
 
-        For what is bound to home: clients and pools from the hook `resources`.
+        For objects bound to home: clients and pools from the hook `resources`.
         """
         home = self._open()
         if mailbox() is home.box:
@@ -224,7 +231,7 @@ class Workers:
             return True
 
     def ended(self, worker: WorkerLoop) -> None:
-        """The thread of `worker` has ended; called from it."""
+        """Note that the thread of `worker` has ended; called from it."""
         with self._lock:
             if worker in self._loops:
                 self._loops.remove(worker)
@@ -233,7 +240,7 @@ class Workers:
         self._one_ended()
 
     def _open(self) -> WorkerLoop:
-        """Home; RuntimeError before the start and after the end."""
+        """The home loop. Raises RuntimeError before the start and after the end."""
         if self.closed or self.home is None:
             raise RuntimeError("the service is stopping" if self.closed else "not started")
         return self.home
@@ -268,8 +275,8 @@ class Workers:
         if self._together == 1 or mailbox() is not self.server:
             self._wake_home()
         else:
-            # Requests come several at a time: behind the last of them, for it would want the
-            # interpreter's lock between any two of them.
+            # Requests arrive several at a time: wake after the last of them, since a wake-up would
+            # take the interpreter's lock between any two of them.
             self._waking = True
             asyncio.get_running_loop().call_soon(self._wake_home)
 
@@ -280,7 +287,7 @@ class Workers:
             self.home.wake(last=self._together == 1)
 
     def _arm_from_here(self) -> None:
-        # The timer lives on a loop that no user code blocks: the caller's own where it is one.
+        # Use the timer of a loop that user code cannot block, if possible the caller's own.
         here, server, loop = mailbox(), self.server, self.engine_loop
         if here is server or (loop is not None and here is loop.box):
             self._arm()
@@ -296,16 +303,16 @@ class Workers:
     def _look(self) -> None:
         self._armed = False
         if self.server is not None:
-            # A loop may keep an end for later (`rings_later`), and then be blocked.
+            # A loop may delay the notice of an end (`rings_later`), and then be blocked.
             self.server.ring()
         if not self.waiting or self.closed:
             return
         self._armed = True
         now, waited = monotonic(), self._oldest()
-        # A look that comes late says that the machine is busy, and so may the loops be.
+        # If this look is late, the machine is busy, and so may the loops be.
         patience = LOOK * 0.8 if now < self._due + LOOK / 2 else BLOCKED
-        # Loops asked for at the last look took one turn each and no second: blocked as well. Where
-        # turns share no loop, others that come and go make no room for those that wait.
+        # Loops notified at the last look took one turn each and no second, so they are blocked as
+        # well. While turns share no loop, short turns make no room for waiting ones.
         blocked = now < self._apart_until or self.pulls - self._seen <= self._asked
         if blocked and waited >= patience:
             if waited >= BLOCKED:
@@ -328,7 +335,7 @@ class Workers:
 
     def _ask(self) -> None:
         """Look for blocked loops: their turns cannot be moved, but the next ones go elsewhere."""
-        # Before the look: a turn that suspends after it sees to the next one itself.
+        # Reset before the look: a turn that suspends after it schedules the next one itself.
         self._watching = False
         busy = [worker for worker in self._loops if worker.taken]
         now = monotonic()
@@ -336,7 +343,8 @@ class Workers:
         if not busy or self.closed:
             return
         self._watching = True
-        # Twice: the machine, or this process, may have stood still.
+        # Twice in vain: after a single time, the machine, or this process, may just have been
+        # suspended.
         if max([worker.ask() for worker in busy]) > 1 and not self.computing:
             self._apart_until = now + APART
             self._blocked_until = max(self._blocked_until, self._apart_until)
@@ -366,7 +374,7 @@ class Workers:
         return asked + fresh
 
     def _start(self, made: Sequence[WorkerLoop]) -> None:
-        """Start loops as a tree: each starts two others, the loop that calls this only one."""
+        """Start loops as a tree: each starts two others, the calling loop only one."""
         if not made:
             return
         half = len(made) // 2 + 1

@@ -43,7 +43,7 @@ def test_model_never_sees_a_secret(sayso_served: Served) -> None:
 
 
 def test_nothing_leaks_on_any_protocol(sayso_served: Served) -> None:
-    # A secret that comes in several pieces is caught as well.
+    # A secret that arrives in several pieces is caught as well.
     model = scripted(*[[f"Ask {MAIL}", f" or pay {CARD}"]] * 4)
     service = sayso_served(Agent(model=model))
     body = {"messages": [user("whom do I ask?")]}

@@ -58,11 +58,11 @@ class A2A(Plugin):
 
     @hookimpl
     def lifespan(self, host: Host) -> AbstractAsyncContextManager[Any]:
-        """The adapter's life."""
+        """The adapter's lifespan."""
         return self._adapter(host).lifespan()
 
     def _adapter(self, host: Host) -> Adapter:
-        # Routes can be asked for more than once; the one store that is opened serves them all.
+        # Routes may be asked for more than once; all of them share one open store.
         if self._made is None or self._made[0] is not host:
             self._made = host, load_adapter(host, self.settings)
         return self._made[1]

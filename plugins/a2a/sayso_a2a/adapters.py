@@ -21,7 +21,7 @@ class Adapter(Protocol):
         ...
 
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
-        """What surrounds the service's life, on the server's loop, in each process."""
+        """A context manager around the service's life, on the server's loop, in each process."""
         ...
 
 
@@ -66,7 +66,7 @@ class Both:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """The life of both."""
+        """Run the lifespans of both."""
         async with AsyncExitStack() as stack:
             for part in self._parts:
                 await stack.enter_async_context(part.lifespan())

@@ -1,4 +1,4 @@
-"""What an agent hands over beside its text: artifacts and their parts, as A2A 1.0 words them."""
+"""The parts of a reply beside its text: artifacts and their parts, in the form of A2A 1.0."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXACT = 2.0**53
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file as a part: its bytes, or the `url` where they are; `media_type` as in HTTP."""
+    """A file as a part: its bytes, or the `url` of its content; `media_type` as in HTTP."""
 
     name: str = ""
     media_type: str = "application/octet-stream"
@@ -28,11 +28,11 @@ class File:
 
 
 Content = str | bytes | File | Mapping[str, Any] | list[Any]
-"""What a part may be: text, bytes, a file, or a JSON object or array."""
+"""The content of a part: text, bytes, a file, or a JSON object or array."""
 
 
 class Artifact:
-    """A result: one or more parts under one id, which is made when it is not given."""
+    """A result: one or more parts under one id; an id is made if none is given."""
 
     def __init__(
         self, *parts: Content, id: str | None = None, name: str = "", description: str = ""
@@ -45,7 +45,7 @@ class Artifact:
         self.description = description
 
     def json(self) -> Json:
-        """The artifact as A2A 1.0 writes it."""
+        """The artifact as A2A 1.0 JSON."""
         shown: Json = {"artifactId": self.id, "parts": self.parts}
         if self.name:
             shown["name"] = self.name
@@ -55,7 +55,7 @@ class Artifact:
 
 
 def part_json(part: Content) -> Json:
-    """One part as A2A 1.0 writes it; bytes are base64."""
+    """One part as A2A 1.0 JSON; bytes are base64."""
     match part:
         case str():
             return {"text": part}
@@ -80,7 +80,8 @@ def _named(file: File, shown: Json) -> Json:
 
 
 def merged(artifacts: list[Json], chunk: Mapping[str, Any], *, append: bool) -> None:
-    """Put `chunk` among `artifacts`: added, in the place of one of its id, or after its parts."""
+    """Merge `chunk` into `artifacts`: add it, replace the artifact of its id, or append its
+    parts."""
     for index, known in enumerate(artifacts):
         if known["artifactId"] == chunk["artifactId"]:
             if append:
@@ -108,7 +109,7 @@ def _line(part: Mapping[str, Any]) -> str:
 
 
 def whole(value: Any) -> Any:
-    """JSON with its whole numbers whole: protobuf knows doubles only."""
+    """JSON with integers restored: protobuf has only doubles."""
     match value:
         case float() if value.is_integer() and abs(value) <= _EXACT:
             return int(value)

@@ -17,9 +17,9 @@ _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
 
 
 def base_url(scope: Mapping[str, Any], settings: Settings) -> str:
-    """The service's address without a slash at its end: `url`, else as the request names it.
+    """The service's address without a trailing slash: `url`, or else as the request names it.
 
-    The headers that proxies add count only with `trust_forwarded`; everybody can send them.
+    Headers that proxies add count only with `trust_forwarded`; any client can send them.
     """
     if settings.url:
         return settings.url.rstrip("/")
@@ -44,7 +44,7 @@ def _first(headers: Mapping[bytes, str], name: bytes) -> str:
 
 
 def simple_card(host: Host, url: str, custom: Mapping[str, Any]) -> dict[str, Any]:
-    """The card of `/.well-known/agent.json` (interface.md, rule 7), `custom` fields over it."""
+    """The card of `/.well-known/agent.json` (interface.md, rule 7); `custom` fields override it."""
     agent = host.agent
     model, provider = host.model.name or host.model.provider, host.model.provider
     if agent.function is not None:
@@ -61,9 +61,9 @@ def simple_card(host: Host, url: str, custom: Mapping[str, Any]) -> dict[str, An
 
 
 def custom_card(host: Host, configured: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The fields of the card given at start-up, else of the configured one.
+    """The fields of the card given at start-up, or else of the configured one.
 
-    It may be a mapping, a pydantic model, a dataclass, or a protobuf message of the SDK.
+    A card may be a mapping, a pydantic model, a dataclass, or a protobuf message of the SDK.
     """
     given = host.extras.get("a2a_agent_card")
     if given is None:

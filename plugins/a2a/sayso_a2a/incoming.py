@@ -1,4 +1,4 @@
-"""What an agent sees of the A2A request that it serves, and how it words its task.
+"""The A2A request as an agent sees it, and the functions by which an agent shapes its task.
 
     from sayso_a2a import Artifact, incoming, reply, send_artifact, working
 
@@ -8,7 +8,7 @@
         send_artifact(context, Artifact("first page", name="report"))
         return reply("Done", state="completed")
 
-All but `incoming` may be called over every protocol: elsewhere the text alone is shown.
+All but `incoming` may be called over every protocol; other protocols show only the text.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from sayso_a2a.artifacts import Artifact, Json, text_of_parts
 logger = logging.getLogger("sayso.a2a")
 PROTOCOL = "a2a"
 KEY = "a2a"
-"""Under which the request fields, status lines and replies carry what is A2A's."""
+"""The key for A2A's own content in request fields, status lines and replies."""
 
 State = Literal["completed", "failed", "rejected", "input-required", "auth-required"]
 
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """The A2A message that a turn answers; parts are objects as A2A 1.0 writes them.
+    """The A2A message that a turn answers; parts are objects in the form of A2A 1.0.
 
-    `held` says that a response interceptor is installed: nothing leaves before it saw the reply.
+    `held` is true if a response interceptor is installed: nothing is sent before it saw the reply.
     """
 
     message_id: str
@@ -50,21 +50,21 @@ class Incoming:
         return text_of_parts(self.parts)
 
     def fields(self) -> dict[str, Any]:
-        """The message as the request fields carry it to the agent."""
+        """The message as the request fields pass it to the agent."""
         return {KEY: {name: getattr(self, name) for name in self.__slots__}}
 
 
 def incoming(context: RequestContext) -> Incoming | None:
-    """The A2A message behind this request, or None when it came over another protocol."""
+    """The A2A message behind this request; None if it came over another protocol."""
     fields = context.request_fields.get(KEY)
-    # Over V2 a caller could send a field of this name.
+    # A V2 caller could send a field of this name.
     if context.protocol != PROTOCOL or not isinstance(fields, Mapping):
         return None
     return Incoming(**fields)
 
 
 def working(context: RequestContext, text: str = "") -> None:
-    """Show the task as working, with a status message when there is a text; at once."""
+    """Show the task as working, at once, with a status message if there is a text."""
     context.update(text, {KEY: {"state": "working"}})
 
 
@@ -73,9 +73,9 @@ def send_artifact(
 ) -> None:
     """Send an artifact, or a chunk of one, at once.
 
-    `append` adds its parts to the artifact of the same id that was sent before; `last` says that
-    no chunk follows. With a response interceptor installed nothing leaves before the reply was
-    seen, so artifacts sent this way stay out, and the log says so: give them to `reply` instead,
+    `append` adds its parts to the artifact of the same id that was sent before; `last` says that no
+    chunk follows. With a response interceptor installed, nothing may be sent before the interceptor
+    saw the reply: such artifacts are dropped, and the log says so. Give them to `reply` instead,
     where interceptors find them in the reply's data.
     """
     if (sent := incoming(context)) is not None and sent.held:
@@ -90,10 +90,10 @@ def send_artifact(
 
 
 def answer_directly(context: RequestContext) -> None:
-    """Say that the reply is one message without a task; call it before anything else is sent.
+    """Say that the reply is one message without a task; call it before sending anything else.
 
-    Only the official protocol knows such replies, and only where the caller did not ask to be
-    answered before the agent has ended.
+    Only the official protocol has such replies, and only if the caller did not ask for an answer
+    before the agent has ended.
     """
     context.update("", {KEY: {"direct": True}})
 
@@ -103,7 +103,7 @@ def reply(
 ) -> AgentMessage:
     """The reply that ends the turn and leaves the task in `state`, with `artifacts`.
 
-    A reply that proposes calls leaves its task `input-required` whatever `state` says.
+    A reply that proposes calls leaves its task `input-required`, whatever `state` says.
     """
     own = {"state": state, "artifacts": [artifact.json() for artifact in artifacts]}
     return AgentMessage(content=text, data=Data.model_validate({KEY: own}))

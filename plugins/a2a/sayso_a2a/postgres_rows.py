@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote_to_bytes
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -39,6 +39,10 @@ _TABLES = (
 _GET = (
     "SELECT context, state, updated, body, lease FROM sayso_a2a_rows "
     "WHERE adapter = %s AND owner = %s AND id = %s AND expires > %s"
+)
+_SILENT = (
+    "SELECT owner, id, context, state, updated, body, lease FROM sayso_a2a_rows "
+    "WHERE adapter = %s AND state = ANY(%s) AND lease < %s AND expires > %s ORDER BY updated DESC LIMIT 1000"
 )
 _PUT = (
     "INSERT INTO sayso_a2a_rows "
@@ -123,6 +127,15 @@ class PostgresRows:
 
         await self._run(work)
 
+    async def silent(self, states: Sequence[str]) -> list[Row]:
+        """The newest thousand tasks in these states that no process has leased."""
+
+        def work(db: Connection, now: float) -> list[Row]:
+            found = db.execute(_SILENT, (self._adapter, list(states), now, now)).fetchall()
+            return [_row(_text(owner), _text(id), rest, now) for owner, id, *rest in found]
+
+        return await self._run(work)
+
     async def _run(self, work: Callable[[Connection, float], T]) -> T:
         if self._threads is None:
             raise RuntimeError("the task store is not open")
@@ -172,11 +185,7 @@ class PostgresRows:
     def _get(self, db: Connection, now: float, owner: str, id: str, lock: str = "") -> Row | None:
         values = (self._adapter, _key(owner), _key(id), now)
         found = db.execute(f"{_GET}{lock}".encode(), values).fetchone()
-        if found is None:
-            return None
-        context, state, updated, body, lease = found
-        here = lease and time.time() + (lease - now)
-        return Row(id, owner, context, state, updated, bytes(body), here)
+        return None if found is None else _row(owner, id, found, now)
 
     def _put(self, db: Connection, now: float, row: Row) -> None:
         lease = row.lease and now + (row.lease - time.time())
@@ -202,6 +211,16 @@ def _transaction(db: Connection, work: Callable[[Connection, float], T]) -> T:
         return work(db, first[0])
 
 
+def _row(owner: str, id: str, found: Sequence[Any], now: float) -> Row:
+    context, state, updated, body, lease = found
+    here = lease and time.time() + (lease - now)
+    return Row(id, owner, context, state, updated, bytes(body), here)
+
+
 def _key(text: str) -> str:
     """The text in ASCII: callers name their tasks, and the database takes no zero byte."""
     return quote(text, safe=" !$&'()*+,/:;=?@", errors="surrogatepass")
+
+
+def _text(key: str) -> str:
+    return unquote_to_bytes(key).decode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""An HTTP client for other agents, whose answers may be as large and as slow as they like."""
+"""An HTTP client for other agents; bounds the size and the time of their answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 LARGEST = 2**24
-"""Bytes of one answer, uncompressed."""
+"""Most bytes of one answer, uncompressed."""
 _OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding")
 
 
@@ -22,7 +22,8 @@ class Reader(httpx.AsyncClient):
         self._seconds = seconds
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """The answer, read; raises ReadTimeout for a slow one, ValueError for a large one."""
+        """The answer with its body. Raises ReadTimeout for a slow one, ValueError for a large
+        one."""
         try:
             async with asyncio.timeout(self._seconds):
                 answer = await super().send(request, **{**options, "stream": True})
@@ -44,7 +45,7 @@ async def _content(answer: httpx.Response) -> bytes:
     unpacking = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS) if packing == "gzip" else None
     content = bytearray()
     async for piece in answer.aiter_raw():
-        # httpx would unpack a piece whole: a thousand bytes hold a million, or more.
+        # httpx would decompress a chunk whole: a thousand bytes can hold a million, or more.
         room = LARGEST + 1 - len(content)
         content += piece if unpacking is None else _unpacked(unpacking, piece, room)
         if len(content) > LARGEST:

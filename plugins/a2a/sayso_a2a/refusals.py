@@ -1,4 +1,4 @@
-"""Why a task is not shown, begun or continued."""
+"""The reasons why a task is not shown, started or continued."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TaskUnknown(RequestError):
 
 
 class TaskBusy(RequestError):
-    """The task still runs, or has been canceled."""
+    """The task is still running, or has been canceled."""
 
     status = 409
 
@@ -29,8 +29,15 @@ class TaskBusy(RequestError):
         self.code = code
 
 
+class NotDecidedHere(RequestError):
+    """A decision came over a protocol over which nobody decides."""
+
+    status = 403
+    code = "NOT_DECIDED_HERE"
+
+
 class PendingCalls(RequestError):
-    """A new message came while calls wait for a decision."""
+    """A new message arrived while calls are pending."""
 
     status = 409
     code = "APPROVALS_PENDING"
@@ -40,7 +47,7 @@ class PendingCalls(RequestError):
         self._pending = list(pending)
 
     def extra(self) -> dict[str, Any]:
-        """The calls that wait."""
+        """The pending calls."""
         return {"pending": self._pending}
 
 
@@ -48,7 +55,7 @@ _WHERE = re.compile(r"body\.messages\.\d+\.(data|content)([\w.]*): ")
 
 
 def refusal_of(event: ErrorEvent, pending: Sequence[str]) -> RequestError:
-    """The refusal that an `error` event without an incident tells of."""
+    """The refusal that corresponds to an `error` event without an incident."""
     match event.code:
         case "APPROVALS_PENDING":
             return PendingCalls(event.error, pending)
@@ -60,7 +67,7 @@ def refusal_of(event: ErrorEvent, pending: Sequence[str]) -> RequestError:
             return Stopping()
     loc: list[str | int] = ["body"]
     message = event.error
-    # The event words the place as the chat endpoints have it; here it is in this body.
+    # The event names the place in a chat endpoint's body; translate it to this body.
     if (place := _WHERE.match(message)) is not None:
         field, rest = place.groups()
         steps = [int(step) if step.isdigit() else step for step in rest.split(".") if step]

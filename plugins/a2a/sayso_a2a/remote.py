@@ -2,9 +2,9 @@
 
     agent = Agent(tools=[*remote_agent("https://billing.example", name="billing")])
 
-The model talks to the other agent through `billing`. What waits over there for a person's decision
-can be approved only through `billing_decide`, which is gated here: its proposal shows the remote
-call's name and input, and exactly these are what the approval carries.
+The model talks to the other agent through `billing`. A call that is pending there can be approved
+only through `billing_decide`, which is gated here: its proposal shows the remote call's name and
+input, and the approval is sent with exactly these.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from typing import Any, overload
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from sayso import Tool, ToolResult, tool
-from sayso_a2a.link import Headers, Link
+from sayso import Session, Tool, ToolResult, tool
+from sayso_a2a.link import Headers, Link, Sent
 
 
 class RemoteAgent(Sequence[Tool]):
-    """The two tools by which another agent is ours: to talk to it, and to decide its calls."""
+    """The two tools for another agent: one to talk to it, one to decide on its calls."""
 
     def __init__(self, url: str, name: str, description: str, link: Link) -> None:
         self.url = url
@@ -28,15 +28,23 @@ class RemoteAgent(Sequence[Tool]):
         decide_name = f"{name}_decide"
         origin = f"a2a:{url}"
 
-        async def talk(message: str, task: str | None = None) -> ToolResult:
-            return (await link.send(message, task)).result(decide_name)
+        conversation = f"a2a:{name}"
+
+        async def talk(message: str, session: Session, task: str | None = None) -> ToolResult:
+            known = session.get(conversation)
+            context = known if isinstance(known, str) else ""
+            answer = await link.send(Sent(message, task, context))
+            if answer.context != context:
+                session[conversation] = answer.context
+            return answer.result(decide_name)
 
         async def decide(
             task: str, id: str, name: str, input: dict[str, Any], reason: str | None = None
         ) -> ToolResult:
             decision = {"id": id, "name": name, "input": input, "execute": True}
             await link.check_waiting(task, decision)
-            return (await link.send("", task, decision)).result(decide_name)
+            answer = await link.send(Sent("", task, decision=decision))
+            return answer.result(decide_name)
 
         self._tools = (
             tool(
@@ -81,21 +89,26 @@ def remote_agent(
 ) -> RemoteAgent:
     """The agent at `url` as two tools, `NAME` and the gated `NAME_decide`.
 
-    `url` is its address without a path to a card; the official card is asked for first, then the
-    contract's. `headers`, or what a function gives for each request, are sent to that address
-    only, as are a user and password in `url`. `timeout` is in seconds, for each request and
-    its whole answer. Nothing is asked for before a tool is called.
+    - `url`: its address without a path to a card. The official card is asked for first, then the
+      contract's.
+    - `headers`: sent to that address only, as are a user and password in `url`. A function is
+      called for each request.
+    - `timeout`: in seconds, for each request and its whole answer, and after that for the end of a
+      task that is still at work.
+
+    The conversation there continues with the one here; its id is kept in the session. No request is
+    made before a tool is called.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        # It may hold a password, where only the scheme is wrong.
+        # Do not show the address: it may contain a password even if only the scheme is wrong.
         raise ValueError("the address of a remote agent begins with http:// or https://")
     if parts.query or parts.fragment:
-        # The path of the card goes behind it; errors name the address.
+        # The card's path is appended to the address; errors name the address.
         raise ValueError("the address of a remote agent ends with its path; give a key in headers")
     if not 0 < timeout < math.inf:
         raise ValueError(f"remote_agent: timeout must be above 0 seconds, not {timeout!r}")
-    # Errors and logs name the address, and its card other addresses of the same agent.
+    # Errors and logs name the address, and its card names other addresses of the same agent.
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     link = Link(bare.rstrip("/"), headers, timeout, _credentials(parts))
     return RemoteAgent(bare, name, description, link)

@@ -1,4 +1,4 @@
-"""Where tasks are kept: one SQLite database, beside the ledger or in memory, off the loop."""
+"""The store of tasks: one SQLite database, beside the ledger or in memory, used off the loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sayso import PluginError
 T = TypeVar("T")
 _PRUNE_EVERY = 64
 _VERSION = 1
-"""The version of the tables; files from before versions were kept have the same tables."""
+"""The version of the tables; files without a version have the same tables."""
 _SCHEMA = """
 create table if not exists tasks (
     adapter text not null, owner text not null, id text not null, context text not null,
@@ -40,9 +40,9 @@ _LEASE_KEPT = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One task; `updated` is in nanoseconds since 1970, `body` is the adapter's own.
+    """One task; `updated` is in nanoseconds since 1970, `body` belongs to the adapter.
 
-    `lease` is the time, in seconds since 1970, until which a process has it in hand.
+    `lease` is the end of its process's lease, in seconds since 1970.
     """
 
     id: str
@@ -81,11 +81,15 @@ class TaskStore(Protocol):
         """Prolong the leases of the tasks `ids` that have one; 0 seconds end them."""
         ...
 
+    async def silent(self, states: Sequence[str]) -> list[Row]:
+        """The newest thousand tasks in these states that no process has leased."""
+        ...
+
 
 class Rows:
     """The tasks of one adapter: at most `most`, each for `ttl` seconds after its last change.
 
-    `path` None keeps them in memory. Other processes may share the file.
+    With `path` None they are in memory. Several processes may share a file.
     """
 
     def __init__(self, adapter: str, path: Path | None, *, ttl: float, most: int) -> None:
@@ -98,13 +102,13 @@ class Rows:
         self._thread: ThreadPoolExecutor | None = None
 
     async def open(self) -> None:
-        """Open the database; raises OSError, sqlite3.Error, or PluginError for one that a newer
-        version made."""
+        """Open the database. Raises OSError, sqlite3.Error, or PluginError if a newer version made
+        it."""
         self._thread = ThreadPoolExecutor(1, f"a2a-{self._adapter}")
         await self._run(self._open)
 
     async def close(self) -> None:
-        """Close the database after what was asked of it is done."""
+        """Close the database after its pending operations."""
         if self._thread is not None:
             await self._run(self._close)
             self._thread.shutdown()
@@ -115,9 +119,9 @@ class Rows:
         return await self._run(lambda: self._get(self._connection, owner, id))
 
     async def change(self, owner: str, id: str, change: Callable[[Row | None], Row | None]) -> None:
-        """Put what `change` makes of the row in its place, as one step; None leaves it.
+        """Replace the row by the result of `change`, in one transaction; None leaves it unchanged.
 
-        What `change` raises passes, and nothing is written.
+        An exception of `change` is passed on, and nothing is written.
         """
 
         def work() -> None:
@@ -130,7 +134,7 @@ class Rows:
         await self._run(work)
 
     async def delete(self, owner: str, id: str) -> None:
-        """Forget the task `id` of `owner`."""
+        """Delete the task `id` of `owner`."""
         mine = (self._adapter, id)
 
         def work() -> None:
@@ -143,10 +147,10 @@ class Rows:
         await self._run(work)
 
     async def lease(self, ids: Sequence[str], seconds: float) -> None:
-        """Prolong the leases of the tasks `ids` that have one; 0 seconds end them."""
+        """Renew the leases of those tasks in `ids` that have one; 0 seconds end them."""
 
         def work() -> None:
-            # Counted from when it is written, which may have waited for others.
+            # Count from the time of the write, which may have waited for others.
             until = time.time() + seconds if seconds else 0.0
             values = [(until, self._adapter, id) for id in ids]
             with self._connection as database:
@@ -158,13 +162,13 @@ class Rows:
         await self._run(work)
 
     async def silent(self, states: Sequence[str]) -> list[Row]:
-        """The tasks in these states whose leases have run out, some of them."""
+        """The newest thousand tasks in these states that no process has leased."""
         marks = ", ".join("?" * len(states))
 
         def work() -> list[Row]:
             found = self._connection.execute(
                 f"select {_COLUMNS} as lease from tasks where adapter = ? and state in ({marks}) "
-                "and lease < ? limit 1000",
+                "and lease < ? order by updated desc limit 1000",
                 (self._adapter, *states, time.time()),
             )
             return [Row(*row) for row in found]
@@ -172,7 +176,7 @@ class Rows:
         return await self._run(work)
 
     async def those_in(self, state: str, ids: Sequence[str]) -> list[str]:
-        """Those of the tasks `ids` that are in this state."""
+        """The ids among `ids` whose tasks are in this state."""
         wanted = "select id from tasks where adapter = ? and state = ? and id = ?"
 
         def work() -> list[str]:
@@ -191,9 +195,10 @@ class Rows:
         after: tuple[int, str] | None = None,
         limit: int,
     ) -> tuple[list[Row], int]:
-        """The newest tasks of `owner` that fit, at most `limit`, and how many fit in all.
+        """The newest matching tasks of `owner`, at most `limit`, and the number of all matching
+        ones.
 
-        `after` is the time and id of the last task of the page before.
+        `after` is the time and id of the last task of the previous page.
         """
         where = "adapter = ? and owner = ? and expires > ?"
         values: list[object] = [self._adapter, owner, time.time()]
@@ -237,7 +242,8 @@ class Rows:
     def _open(self) -> None:
         if self._path is not None:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # SQLite would make it as the umask says; tasks hold conversations.
+            # SQLite would create the file with the umask's permissions; tasks contain
+            # conversations.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
         name = ":memory:" if self._path is None else str(self._path)
         self._database = sqlite3.connect(name, timeout=10.0, isolation_level=None)

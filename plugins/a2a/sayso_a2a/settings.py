@@ -1,9 +1,9 @@
-"""`[plugin.a2a]`: what the agent-to-agent endpoints can be told."""
+"""`[plugin.a2a]`: the settings of the agent-to-agent endpoints."""
 
 import re
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -14,25 +14,40 @@ _URL = re.compile(r"https?://[^?#\s]+")
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
 
 
+Approvals = Literal["client", "inbox", "deny"]
+
+
+class Signing(Plugin.Settings):
+    """The keys of `[plugin.a2a.signing]`."""
+
+    key: Path
+    """File with the private key, in PEM, of which others have the public one."""
+    kid: str
+    """The name of the key in the header of the signature."""
+    jku: str | None = None
+    """Address of the public keys (JWKS), stated in the header of the signature; absent: this
+    service's own, `/.well-known/jwks.json`."""
+
+
 class Settings(Plugin.Settings):
     """The keys of `[plugin.a2a]`."""
 
     adapter: str = "simple"
-    """Which implementation serves: "simple", "a2a", "both", or a name of the entry-point group
+    """The implementation: "simple", "a2a", "both", or a name of the entry-point group
     `sayso.a2a_adapters`."""
     agent_card: dict[str, Any] | None = None
-    """Fields of the agent card that stand in place of the generated ones."""
-    legacy_card: bool = False
-    """Give everybody the official card with the fields of 0.3, which 1.0's schema does not know;
-    else only those get them who ask with the header `A2A-Version: 0.3`."""
+    """Fields of the agent card that replace the generated ones."""
+    approvals: Approvals = "client"
+    """The approver of gated calls: the caller, by a message on the task; "inbox": only a person
+    where the service runs; "deny": nobody, so that they do not run over A2A."""
     url: str | None = None
-    """The service's public address, for the cards; absent: as each request names it."""
+    """The service's public address, for the cards; by default as each request names it."""
     trust_forwarded: bool = False
-    """Believe the X-Forwarded-* headers when a card names the address; only behind a proxy."""
+    """Trust the X-Forwarded-* headers when a card names the address; only behind a proxy."""
     task_ttl: Annotated[Duration, Field(gt=0)] = 24 * 3600.0
     """How long a task is kept after its last change."""
     max_tasks: Annotated[int, Field(ge=1)] = 10_000
-    """Most tasks that are kept; the oldest go first."""
+    """Most tasks that are kept; the oldest are deleted first."""
     database: str | None = None
     """SQLAlchemy address of the official SDK's task store, for several machines."""
     push_notifications: bool = False
@@ -40,7 +55,14 @@ class Settings(Plugin.Settings):
     push_hosts: list[str] = []
     """Hosts that notifications may go to although their address is not public."""
     extended_card: dict[str, Any] | None = None
-    """Fields that the card for authenticated callers has beside the public ones."""
+    """Fields that only the card for authenticated callers has."""
+    grpc_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """TCP port for the official protocol over gRPC; absent: it is not served, 0: a free one."""
+    grpc_url: str | None = None
+    """Address for gRPC in the cards, such as "agents.example:443"; absent: the host that the
+    request names, with `grpc_port`."""
+    signing: Signing | None = None
+    """How the official cards and notifications are signed; absent: they are not."""
     options: dict[str, Any] = {}
     """Free settings for an adapter of another distribution."""
 
@@ -74,7 +96,7 @@ def task_store(host: Host, adapter: str, settings: Settings) -> TaskStore:
 
 
 def task_file(host: Host) -> Path | None:
-    """The file that tasks are kept in; None while the ledger is in memory too."""
+    """The file of the tasks; None if the ledger is in memory, too."""
     if (host.config.approvals.ledger or "").startswith("memory:"):
         return None
     return host.state_dir / "a2a-tasks.db"

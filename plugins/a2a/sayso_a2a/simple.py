@@ -32,7 +32,7 @@ _TRUE = ("1", "true", "yes", "on")
 
 
 class SendBody(BaseModel):
-    """The body of `POST /a2a/tasks/send`; `task_id`, as answers have it, does for `id` too."""
+    """The body of `POST /a2a/tasks/send`; `task_id`, as in answers, is accepted for `id` too."""
 
     message: StrictStr
     id: Annotated[StrictStr, Field(min_length=1, max_length=200)] | None = Field(
@@ -57,7 +57,7 @@ class Simple:
                 "'simple' keeps them where the ledger is: take it out, and set approvals.ledger "
                 "to 'postgresql://...' for several machines"
             )
-        self._tasks = Tasks(host, task_store(host, "simple", settings))
+        self._tasks = Tasks(host, task_store(host, "simple", settings), settings.approvals)
 
     def router(self) -> Router:
         """The routes."""
@@ -73,7 +73,7 @@ class Simple:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Keep the store open; what runs at the end is recorded as failed."""
+        """Open the store; at the end, running tasks are recorded as failed."""
         await self._tasks.open()
         try:
             yield
@@ -117,7 +117,7 @@ class Simple:
 
 
 class _Endpoint:
-    """An ASGI application around `answer` that words its refusals as V2 does."""
+    """An ASGI application around `answer` whose refusals have the form of V2's."""
 
     def __init__(self, host: Host, answer: Answer) -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""A task of the simple adapter: its shape, its conversation, and what a turn makes of it."""
+"""A task of the simple adapter: its shape, its conversation, and its state after a turn."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from sayso import AgentMessage, Approval, Message
+from sayso import AgentMessage, Approval, Message, Proposal
 from sayso_a2a.artifacts import Json
 from sayso_a2a.rows import Row
 from sayso_a2a.turned import Turned
+from sayso_a2a.waiting import outcome_words, waiting_words
 
 Status = Literal["pending", "running", "input-required", "completed", "failed", "canceled"]
 LEASE = 15.0
-"""Seconds after which a running task whose process is silent counts as failed."""
-LEFT_BEHIND = "the service stopped before the task had ended; what it ran may have taken effect"
+"""Seconds after which a running task counts as failed if its process does not renew the lease."""
+SWEEP_EVERY = 60.0
+"""Seconds between two sweeps for expired tasks, waiting ones, and those of dead processes."""
+LEFT_BEHIND = (
+    "the process that ran the task has given no sign of life for the time of its lease; what it "
+    "ran may have taken effect, and may go on"
+)
 BUSY = ("pending", "running")
 _STATES: dict[str, Status] = {
     "completed": "completed",
@@ -49,7 +55,7 @@ class Task(BaseModel):
     error: dict[str, Any] | None = None
     messages: list[Message] = Field(default=[])
     run: str = ""
-    """Which run may write the outcome; a canceled task has none."""
+    """The run that may write the outcome; a canceled task has none."""
 
     def json_body(self) -> dict[str, Any]:
         """The task as callers see it."""
@@ -65,14 +71,14 @@ class Task(BaseModel):
         return shown
 
     def row(self) -> Row:
-        """The task as the store keeps it; one that runs is leased from now on."""
+        """The task as the store has it; if it runs, its lease starts now."""
         body = self.model_dump_json().encode()
         lease = time.time() + LEASE if self.status in BUSY else 0.0
         return Row(self.id, self.owner, "", self.status, time.time_ns(), body, lease)
 
 
 def task_of(row: Row | None, mine: Container[str] = ()) -> Task | None:
-    """The task in `row`; one whose process fell silent has failed, unless its run is `mine`."""
+    """The task in `row`. It has failed if its lease ran out, unless its run is in `mine`."""
     if row is None:
         return None
     task = Task.model_validate_json(row.body)
@@ -86,13 +92,13 @@ def task_of(row: Row | None, mine: Container[str] = ()) -> Task | None:
 
 
 def proposals_of(messages: Sequence[Message]) -> list[Approval]:
-    """What the newest reply proposes; empty when it proposes nothing."""
+    """The proposals of the newest reply; empty if there are none."""
     spoken = next((m for m in reversed(messages) if m.role == "assistant"), None)
     return list(spoken.data.approvals) if spoken is not None and spoken.data else []
 
 
 def now() -> str:
-    """The time in UTC, ISO 8601 with milliseconds, as a task's metadata has it."""
+    """The time in UTC, ISO 8601 with milliseconds, in the form of a task's metadata."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
@@ -122,7 +128,8 @@ def ended(task: Task, turned: Turned) -> Task:
 
 
 def left_waiting(before: Task, turned: Turned, waiting: Sequence[Approval]) -> Task:
-    """The task after a turn that left its calls undecided: as it was, with what was said."""
+    """The task after a turn without decisions on its calls: unchanged, with the new messages
+    added."""
     reply = turned.reply()
     spoken = next(m.data for m in reversed(before.messages) if m.role == "assistant")
     assert spoken is not None
@@ -137,6 +144,19 @@ def left_waiting(before: Task, turned: Turned, waiting: Sequence[Approval]) -> T
         "metadata": {"created": created, "updated": now(), **_metadata(reply, turned)},
     }
     return before.model_copy(update=update)
+
+
+def denied(task: Task) -> Task:
+    """The task whose proposals are rejected, since nobody approves over this protocol."""
+    error = {"message": waiting_words(proposals_of(task.messages), "deny"), "code": "REJECTED"}
+    return task.model_copy(update={"status": "failed", "error": error})
+
+
+def told_canceled(task: Task, rows: Sequence[Proposal]) -> Task:
+    """A canceled task with what became of its calls that had begun to run."""
+    running = [row.id for row in rows if row.state == "EXECUTING"]
+    metadata = {**task.metadata, "updated": now(), "running": running}
+    return task.model_copy(update={"text": outcome_words(rows), "metadata": metadata})
 
 
 def _joined(before: list[Json], new: list[Json]) -> list[Json]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 
 from sayso import (
@@ -19,20 +19,27 @@ from sayso import (
     Message,
     RequestError,
 )
+from sayso_a2a.artifacts import Json
 from sayso_a2a.incoming import PROTOCOL, Incoming
-from sayso_a2a.refusals import TaskBusy, TaskUnknown, refusal_of
+from sayso_a2a.refusals import NotDecidedHere, TaskBusy, TaskUnknown, refusal_of
 from sayso_a2a.rows import Row, TaskStore
+from sayso_a2a.settings import Approvals
 from sayso_a2a.task import (
     BUSY,
     LEASE,
+    SWEEP_EVERY,
     Task,
+    denied,
     ended,
     left_waiting,
     now,
     proposals_of,
     task_of,
+    told_canceled,
 )
 from sayso_a2a.turned import Turned
+from sayso_a2a.waiting import CANCELED, DENIED, decided_elsewhere, started, withdraw
+from sayso_a2a.watching import Watch
 
 logger = logging.getLogger("sayso.a2a")
 
@@ -40,19 +47,26 @@ logger = logging.getLogger("sayso.a2a")
 class Tasks:
     """Begins, continues, shows and cancels tasks; every turn is the host's."""
 
-    def __init__(self, host: Host, rows: TaskStore) -> None:
+    def __init__(self, host: Host, rows: TaskStore, approvals: Approvals) -> None:
         self._host = host
         self._rows = rows
+        self._approvals = approvals
+        self._watch = Watch(host, self._decided)
+        self._watching: asyncio.Task[None] | None = None
         self._runs: dict[str, asyncio.Task[Task]] = {}
         self._closing = False
 
     async def open(self) -> None:
-        """Open the store."""
+        """Open the store, and go on with tasks that others decide on."""
         await self._rows.open()
+        self._watching = asyncio.ensure_future(self._watch_those_left())
 
     async def close(self) -> None:
-        """End what still runs, as failed, and close the store."""
+        """End running tasks, as failed, and close the store."""
         self._closing = True
+        if self._watching is not None:
+            self._watching.cancel()
+        await self._watch.aclose()
         runs = list(self._runs.values())
         for run in runs:
             run.cancel()
@@ -60,27 +74,79 @@ class Tasks:
         await self._rows.close()
 
     async def look(self, owner: str, id: str) -> Task:
-        """The task; raises TaskUnknown, also for another owner's."""
+        """The task. Raises TaskUnknown, also for another owner's."""
         task = task_of(await self._rows.get(owner, id), self._runs)
         if task is None:
             raise TaskUnknown
-        return task
+        return await self._with_outcomes(task)
 
     async def send(
-        self, caller: Caller, id: str | None, text: str, data: Data | None, *, keep: bool
+        self,
+        caller: Caller,
+        id: str | None,
+        text: str,
+        data: Data | None,
+        *,
+        keep: bool,
+        elsewhere: bool = False,
     ) -> tuple[Task, asyncio.Task[Task]]:
-        """The task as it begins this turn, and the run that ends with the task after it.
+        """The task as it begins this turn, and the run that ends with the task after the turn.
 
-        Raises TaskUnknown, TaskBusy or InvalidRequest. The run raises RequestError when the turn
-        is refused; the task is then as it was before, and with `keep` carries the error.
+        Raises TaskUnknown, TaskBusy, InvalidRequest, or NotDecidedHere unless the decisions were
+        made `elsewhere`. The run raises RequestError if the turn is refused; the task is then
+        restored, and with `keep` carries the error.
         """
         message = Message(role="user", content=text, data=data)
+        if _decides(message) and self._approvals != "client" and not elsewhere:
+            raise NotDecidedHere(decided_elsewhere(self._approvals))
         task = Task(id=id or secrets.token_hex(16), owner=caller.principal or "")
-        before, begun = await self._claim(task, message, new=id is None, at_once=keep)
-        work = self._run(begun, before if id is not None else None, caller, keep)
-        run = self._runs[begun.run] = asyncio.ensure_future(work)
-        run.add_done_callback(partial(self._forget, begun.run))
-        return begun, run
+        before, started = await self._claim(task, message, new=id is None, at_once=keep)
+        self._watch.end(started.id)
+        work = self._run(started, before if id is not None else None, caller, keep)
+        run = self._runs[started.run] = asyncio.ensure_future(self._watched(work, again=elsewhere))
+        run.add_done_callback(partial(self._forget, started.run))
+        return started, run
+
+    async def _watched(self, run: Awaitable[Task], *, again: bool) -> Task:
+        """The task after its run; one that waits goes on once others have decided."""
+        after = await run
+        if after.status == "input-required":
+            ids = [proposal.id for proposal in proposals_of(after.messages)]
+            await self._watch.begin(after.id, after.owner, ids, again=again)
+        return after
+
+    async def _watch_those_left(self) -> None:
+        while True:
+            try:
+                for row in await self._rows.silent(["input-required"]):
+                    task = Task.model_validate_json(row.body)
+                    ids = [proposal.id for proposal in proposals_of(task.messages)]
+                    if task.id not in self._watch:
+                        await self._watch.begin(task.id, task.owner, ids)
+            except Exception:
+                logger.exception("the tasks that wait could not be looked through")
+            await asyncio.sleep(SWEEP_EVERY)
+
+    async def _decided(self, owner: str, id: str, decisions: list[Json]) -> None:
+        """Go on with a task whose calls were decided elsewhere, unless somebody else has."""
+        caller = Caller(PROTOCOL, owner or None)
+        try:
+            if (await self.look(owner, id)).status == "input-required":
+                data = Data.model_validate({"approvals": decisions})
+                _, run = await self.send(caller, id, "", data, keep=True, elsewhere=True)
+                await asyncio.wait({run})
+        except RequestError as error:
+            logger.info("task %s does not go on by itself: %s", id, error)
+
+    async def _with_outcomes(self, task: Task) -> Task:
+        """The task; a canceled one says what became of its calls that still ran when it was."""
+        ids = task.metadata.get("running")
+        if task.status != "canceled" or not ids:
+            return task
+        rows = await started(self._host, Caller(PROTOCOL, task.owner or None), ids)
+        if any(row.state == "EXECUTING" for row in rows):
+            return task
+        return await self._write(task, told_canceled(task, rows))
 
     def _forget(self, name: str, run: asyncio.Task[Task]) -> None:
         self._runs.pop(name, None)
@@ -92,7 +158,7 @@ class Tasks:
     async def _claim(
         self, task: Task, message: Message, *, new: bool, at_once: bool
     ) -> tuple[Task, Task]:
-        """The task as it stood just before, and as it begins this turn."""
+        """The task as it was just before this turn, and as it begins the turn."""
         claimed: list[tuple[Task, Task]] = []
         most = self._host.config.limits.messages
 
@@ -106,7 +172,7 @@ class Tasks:
                 raise InvalidRequest.at(
                     ["body", "message"], "too_long", f"the task has {most} messages already"
                 )
-            begun = current.model_copy(
+            started = current.model_copy(
                 update={
                     "status": "pending" if at_once else "running",
                     "messages": [*current.messages, message],
@@ -119,8 +185,8 @@ class Tasks:
                     },
                 }
             )
-            claimed[:] = [(current, begun)]
-            return begun.row()
+            claimed[:] = [(current, started)]
+            return started.row()
 
         await self._rows.change(task.owner, task.id, change)
         return claimed[0]
@@ -135,7 +201,8 @@ class Tasks:
             stopped = self._stopped(task, before)
             await asyncio.shield(self._write(task, stopped))
             if stopped.status == "canceled":
-                await asyncio.shield(withdraw(self._host, caller, task.messages))
+                proposed = proposals_of(task.messages)
+                await asyncio.shield(withdraw(self._host, caller, proposed, CANCELED))
             raise
         except BaseException:
             error = {"message": "the task could not be run", "code": "AGENT_ERROR"}
@@ -144,18 +211,22 @@ class Tasks:
             raise
         finally:
             watch.cancel()
-        # The turn has ended: that it is canceled from now on changes nothing of that.
+        # The turn has ended; a cancellation from now on does not change that.
         if turned.refused and turned.error is not None:
             await asyncio.shield(self._put_back(task, before, turned.error, keep))
             raise refusal_of(turned.error, [p.id for p in proposals_of(task.messages)])
         after = ended(task, turned)
         if before is not None and waiting:
             after = left_waiting(before, turned, waiting)
+        proposed = proposals_of(after.messages) if after.status == "input-required" else []
+        if proposed and self._approvals == "deny":
+            await withdraw(self._host, caller, proposed, DENIED)
+            after = denied(after)
         return await asyncio.shield(self._write(task, after))
 
     def _stopped(self, task: Task, before: Task | None) -> Task:
         if not self._closing:
-            # What was decided stays so: the same message again gets what came of it.
+            # A decision stays recorded: the same message, sent again, gets its outcome.
             if before is not None and _decides(task.messages[-1]):
                 return before
             return task.model_copy(update={"status": "canceled", "run": ""})
@@ -206,11 +277,11 @@ class Tasks:
         await self._write(task, after)
 
     async def _write(self, task: Task, after: Task) -> Task:
-        """Record what a run made of the task, unless that was canceled; gives what stands."""
+        """Store the task after a run, unless it was canceled; returns the stored state."""
         stands = [after]
 
         def change(row: Row | None) -> Row | None:
-            # A late lease does not count here: what really ended is better than a guess.
+            # An expired lease does not matter here: the real outcome is better than a guess.
             current = None if row is None else Task.model_validate_json(row.body)
             if current is not None and current.run != task.run:
                 stands[0] = current
@@ -227,17 +298,18 @@ class Tasks:
                 await self._rows.lease([task.id], LEASE)
                 current = task_of(await self._rows.get(task.owner, task.id), self._runs)
             except Exception:
-                # A store that is busy now may take the next one.
+                # The store may be busy; the next renewal may succeed.
                 logger.exception("the lease of a running task could not be prolonged")
                 continue
             run = self._runs.get(task.run)
             if run is not None and current is not None and current.run != task.run:
-                # Canceled through another process.
+                # It was canceled through another process.
                 run.cancel()
                 return
 
     async def cancel(self, caller: Caller, id: str) -> Task:
-        """Stop the task and reject what it proposed; raises TaskUnknown, or TaskBusy at its end."""
+        """Stop the task and reject its proposals. Raises TaskUnknown, or TaskBusy if it has just
+        ended."""
         found: list[Task] = []
 
         def change(row: Row | None) -> Row:
@@ -257,22 +329,17 @@ class Tasks:
         if (run := self._runs.get(before.run)) is not None:
             run.cancel()
             await asyncio.wait({run})
-        await withdraw(self._host, caller, before.messages)
-        return after
-
-
-async def withdraw(host: Host, caller: Caller, messages: Sequence[Message]) -> None:
-    """Reject the calls and commands of a canceled task: nobody can approve or run them any more."""
-    if ids := [proposal.id for proposal in proposals_of(messages)]:
-        await host.calls.withdraw(ids, caller, "the task was canceled")
+        self._watch.end(id)
+        rows = await withdraw(self._host, caller, proposals_of(before.messages), CANCELED)
+        return await self._write(after, told_canceled(after, rows)) if rows else after
 
 
 async def left_open(
     host: Host, caller: Caller, turned: Turned, proposals: Sequence[Approval]
 ) -> list[Approval]:
-    """Those of a task's proposals that its turn has neither had decided nor stated again.
+    """The task's proposals that its turn has neither had decided nor restated.
 
-    Commands hold nothing up, unless the request was withheld: nobody has answered it then.
+    Commands do not hold up a task, unless the request was withheld: then nobody has answered it.
     """
     if turned.error is not None or turned.proposes:
         return []
@@ -283,10 +350,10 @@ async def left_open(
 async def still_waiting(
     host: Host, caller: Caller, proposals: Sequence[Approval]
 ) -> list[Approval]:
-    """Those of the proposals that neither have run nor were rejected, and did not expire."""
+    """The proposals that have neither run, nor been rejected, nor expired."""
     rows = [await host.calls.look(proposal.id, caller) for proposal in proposals]
-    waits = [row is not None and row.state in ("PENDING", "APPROVED") for row in rows]
-    return [proposal for proposal, one in zip(proposals, waits, strict=True) if one]
+    pending = [row is not None and row.state in ("PENDING", "APPROVED") for row in rows]
+    return [proposal for proposal, one in zip(proposals, pending, strict=True) if one]
 
 
 def _decides(message: Message) -> bool:

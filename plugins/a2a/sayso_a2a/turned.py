@@ -1,4 +1,4 @@
-"""A turn's events read as what becomes of a task; shared by the adapters."""
+"""A turn's events read as changes of a task; shared by the adapters."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sayso_a2a.incoming import KEY
 
 
 def own(content: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """What of a status line or of a reply's data is A2A's; empty when there is none."""
+    """The A2A part of a status line or of a reply's data; empty if there is none."""
     found = (content or {}).get(KEY)
     return found if isinstance(found, Mapping) else {}
 
 
 class Turned:
-    """One turn: its events as they come, and at the end its reply, artifacts and task state."""
+    """One turn: its events as they arrive; at the end its reply, artifacts and task state."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -27,10 +27,10 @@ class Turned:
         self.error: ErrorEvent | None = None
 
     def add(self, event: Event) -> None:
-        """Take one event, in order."""
+        """Add one event, in order."""
         match event:
             case TextDelta(text=piece):
-                # Not as an object of its own: a reply may have a hundred thousand.
+                # Only the text, not the event: a reply may have a hundred thousand chunks.
                 self._text.append(piece)
                 return
             case IntermittentUpdate(content=content):
@@ -49,7 +49,7 @@ class Turned:
         self._events.append(event)
 
     def reply(self) -> AgentMessage:
-        """The reply, without what is A2A's in its data."""
+        """The reply, without the A2A part of its data."""
         reply = fold([TextDelta("".join(self._text)), *self._events])
         (reply.data.model_extra or {}).pop(KEY, None)
         reply.meta_data = {k: v for k, v in reply.meta_data.items() if k != "request_context"}
@@ -67,7 +67,7 @@ class Turned:
 
     @property
     def proposes(self) -> bool:
-        """Whether the turn ended with calls that wait for a decision."""
+        """Whether the turn ended with pending calls."""
         return self.done is not None and self.done.stop_reason == "approval_required"
 
     @property

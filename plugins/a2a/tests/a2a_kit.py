@@ -31,7 +31,7 @@ REASONS = {
     -32008: (400, "EXTENSION_SUPPORT_REQUIRED"),
     -32602: (400, "INVALID_PARAMS"),
 }
-"""For each JSON-RPC code the HTTP status and the reason (A2A 1.0, section 5.4)."""
+"""The HTTP status and the reason for each JSON-RPC code (A2A 1.0, section 5.4)."""
 
 ROUTES = {
     "SendMessage": ("POST", "/message:send"),
@@ -65,7 +65,7 @@ SHAPES: dict[str, Any] = {
 
 
 def conforms(shape: Any, shown: dict[str, Any]) -> None:
-    """Fail unless JSON is of this shape, and has no other field; the schema is as strict."""
+    """Fail unless JSON has this shape and no other field; the schema is as strict."""
     ParseDict(shown, shape())
 
 
@@ -73,8 +73,9 @@ class Binding:
     """The operations over one binding, at the address that the card states for it."""
 
     def __init__(self, service: Service, name: str) -> None:
+        # The kit states no version, and takes fields that it does not know.
         card = service.http.get("/.well-known/agent-card.json").json()
-        conforms(AgentCard, card)
+        ParseDict(card, AgentCard(), ignore_unknown_fields=True)
         # The kit takes the first interface of each binding.
         found = [i for i in card["supportedInterfaces"] if i["protocolBinding"] == name]
         assert found[0]["protocolVersion"] == "1.0"
@@ -83,7 +84,7 @@ class Binding:
         self.http = httpx.Client(timeout=PATIENCE)
 
     def request(self, operation: str, headers: dict[str, str], **fields: Any) -> httpx.Request:
-        """An operation as the binding writes it."""
+        """An operation in the form of the binding."""
         sent = {**V1, **headers}
         if operation in STREAMED:
             sent["accept"] = "text/event-stream"
@@ -97,7 +98,7 @@ class Binding:
         if method != "POST":
             return self.http.build_request(method, url, params=rest, headers=sent)
         sent.setdefault("content-type", "application/json")
-        # To cancel and to subscribe needs no body.
+        # Cancel and subscribe need no body.
         body = None if operation in ("CancelTask", "SubscribeToTask") else rest
         return self.http.build_request(method, url, json=body, headers=sent)
 
@@ -123,7 +124,7 @@ class Binding:
     def refusal(
         self, operation: str, headers: dict[str, str] | None = None, **fields: Any
     ) -> tuple[int, str]:
-        """The JSON-RPC code of an operation that is refused, and the reason."""
+        """The JSON-RPC code of a refused operation, and the reason."""
         return self.refused(self.http.send(self.request(operation, headers or {}, **fields)))
 
     def refused(self, response: httpx.Response) -> tuple[int, str]:
@@ -146,7 +147,7 @@ class Binding:
         return code, reason
 
     def stream(self, operation: str, **fields: Any) -> Generator[dict[str, Any], None, None]:
-        """The events of a streamed operation, as they come."""
+        """The events of a streamed operation, as they arrive."""
         response = self.http.send(self.request(operation, {}, **fields), stream=True)
         try:
             assert response.headers["content-type"].startswith("text/event-stream")
@@ -159,7 +160,7 @@ class Binding:
             response.close()
 
     def task(self, prefix: str) -> dict[str, Any]:
-        """The task after a message whose id begins so."""
+        """The task after a message whose id has this prefix."""
         found: dict[str, Any] = self("SendMessage", message=message("hi", id=f"{prefix}-k"))["task"]
         return found
 

@@ -37,7 +37,7 @@ PATIENCE = 120.0
 
 
 class Scripted:
-    """A model whose replies a function of the conversation makes."""
+    """A model whose replies are made by a function of the conversation."""
 
     provider = "scripted"
     name = "scripted-1"
@@ -89,7 +89,7 @@ def running(agent: object, config: Config | None = None, **options: Any) -> Iter
         ws="none",
         lifespan="on",
         timeout_graceful_shutdown=2,
-        # A client that pauses finds its connection open.
+        # A client that pauses must find its connection open.
         timeout_keep_alive=600,
     )
     server = uvicorn.Server(settings)
@@ -108,7 +108,7 @@ def running(agent: object, config: Config | None = None, **options: Any) -> Iter
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """What `condition` gives once it is true; fails after `seconds`."""
+    """The first true value of `condition`; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "the condition did not come true in time"
@@ -116,8 +116,20 @@ def wait_for(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     return found
 
 
-def configured(tmp_path: Path, ledger: str = "memory://", **a2a: Any) -> Config:
-    """A configuration with agent-to-agent and V2, its state below `tmp_path`."""
+TOKENS = {"ann": "token-of-ann", "bob": "token-of-bob"}
+"""The callers of a service that asks them who they are."""
+
+
+def bearer(name: str) -> dict[str, str]:
+    """The header by which a caller says who they are."""
+    return {"authorization": f"Bearer {TOKENS[name]}"}
+
+
+def configured(
+    tmp_path: Path, ledger: str = "memory://", *, guarded: bool = False, **a2a: Any
+) -> Config:
+    """A configuration with agent-to-agent and V2, its state below `tmp_path`; `guarded` by bearer
+    tokens."""
     return Config.model_validate(
         {
             "plugins": ["a2a", "v2"],
@@ -127,13 +139,14 @@ def configured(tmp_path: Path, ledger: str = "memory://", **a2a: Any) -> Config:
                 "start_timeout": PATIENCE,
             },
             "approvals": {"ledger": ledger},
+            "auth": {"scheme": "bearer", "tokens": TOKENS} if guarded else {},
             "plugin": {"a2a": a2a},
         }
     )
 
 
 class Cluster:
-    """An agent with a gated tool, and what its tools did."""
+    """An agent with a gated tool, and a record of its tools' calls."""
 
     def __init__(self) -> None:
         self.deleted: list[str] = []
@@ -153,7 +166,7 @@ class Cluster:
 
         @tool(timeout=2 * PATIENCE)
         def hold() -> str:
-            """Hold until the test lets go."""
+            """Wait until the test lets it go on."""
             self.began.set()
             self.holding.wait(PATIENCE)
             return "held"
@@ -169,20 +182,20 @@ class Cluster:
 
 
 class Pause:
-    """In the place of the agent's `asyncio`: what sleeps there goes on when the test says."""
+    """Replaces the agent's `asyncio`: a sleep ends when the test says so."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []
         self.over = threading.Event()
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep until it is over, however long was asked for."""
+        """Sleep until released, however long was asked for."""
         self.asked.append(seconds)
         assert await asyncio.to_thread(self.over.wait, PATIENCE)
 
 
 def answer(ask: Ask) -> str | Call:
-    """Call a tool whose name the newest text begins with, else say what was said."""
+    """Call the tool whose name the newest text begins with, or else repeat the text."""
     newest = ask.turns[-1]
     results = [block.output for block in newest.blocks if isinstance(block, Result)]
     if results:
@@ -246,8 +259,15 @@ def proposals(task: dict[str, Any]) -> list[dict[str, Any]]:
     return [part["data"] for part in task["status"]["message"]["parts"] if "data" in part]
 
 
+def reply_of(task: dict[str, Any]) -> str:
+    """The text of a completed task's reply, which is an artifact; it has no status message."""
+    assert "message" not in task["status"], task["status"]
+    found = [each for each in task["artifacts"] if each["name"] == "reply"]
+    return "".join(part["text"] for part in found[-1]["parts"])
+
+
 def coming(service: Service, path: str, body: Any) -> Iterator[dict[str, Any]]:
-    """The objects of a server-sent stream, as they come."""
+    """The objects of a server-sent stream, as they arrive."""
     with service.http.stream("POST", path, json=body, headers=V1) as reply:
         assert reply.headers["content-type"].startswith("text/event-stream")
         for line in reply.iter_lines():

@@ -23,7 +23,7 @@ from ports import quiet_port
 def serve(tmp_path: Path) -> Iterator[Serve]:
     """A function that serves an agent until the test ends: `serve(agent, ledger=..., **a2a)`.
 
-    `app` holds options of `create_app`, `config` stands in place of the settings.
+    `app` has options of `create_app`; `config` replaces the settings.
     """
     with ExitStack() as stack:
 
@@ -36,7 +36,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """An agent with a gated tool; what it holds is let go at the end."""
+    """An agent with a gated tool; a waiting tool is released at the end."""
     made = Cluster()
     yield made
     made.holding.set()
@@ -44,7 +44,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def unused_port() -> int:
-    """A port of this machine that nobody listens on, and that is given to nobody else."""
+    """A port of this machine that nobody listens on, and that no other test gets."""
     return quiet_port()
 
 
@@ -57,7 +57,7 @@ def kit_agent() -> Callable[..., Any]:
 
 @pytest.fixture
 def pause(kit_agent: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Pause]:
-    """Where the kit's agent would work for some seconds, it works until the test says."""
+    """The kit's agent, which works until the test releases it instead of for some seconds."""
     made = Pause()
     monkeypatch.setitem(kit_agent.__globals__, "asyncio", made)  # type: ignore[attr-defined]
     yield made

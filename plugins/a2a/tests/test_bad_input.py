@@ -1,4 +1,4 @@
-"""Whatever callers send, both adapters answer in their own words, and go on."""
+"""Invalid requests: both adapters answer in their own words, and keep working."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ FUZZ = settings(
 
 
 def agent(messages: list[Message], context: RequestContext) -> str:
-    """Says so."""
+    """Answer with a fixed text."""
     return "ok"
 
 
@@ -118,7 +118,7 @@ def _replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
 
 @st.composite
 def bodies(draw: st.DrawFn, valid: list[dict[str, Any]]) -> bytes:
-    """Bodies: nearly right, nested deep, any JSON, any bytes."""
+    """Bodies: nearly valid ones, deeply nested ones, any JSON, any bytes."""
     kind = draw(st.sampled_from(["near", "near", "near", "json", "deep", "bytes"]))
     if kind == "bytes":
         return draw(st.binary(max_size=60))
@@ -249,7 +249,7 @@ def test_wrong_params_of_0_3_have_the_code_of_the_specification(
 
 
 def _with_file(service: Service, way: str, text: str) -> tuple[int, str]:
-    """The code of the answer to a message with a file of these bytes, and what the agent read."""
+    """The code of the answer to a message with this file, and the text that the agent got."""
     new = {"raw": text, "mediaType": "text/plain"}
     old = {"kind": "file", "file": {"bytes": text, "mimeType": "text/plain"}}
     oldest = {"file": {"fileWithBytes": text, "mimeType": "text/plain"}}
@@ -281,7 +281,7 @@ def test_bytes_of_a_file_are_base64_or_refused(service: Service, way: str) -> No
         code, text = _with_file(service, way, base64.b64encode(content).decode())
         assert code == 200
         assert "COMPLETED" in text.upper()
-    # As command lines write it.
+    # Base64 as command line tools print it.
     lines = base64.encodebytes(b"hi, you " * 20).decode()
     assert _with_file(service, way, lines)[0] == 200
 
@@ -320,7 +320,7 @@ def test_callers_cannot_speak_as_the_agent(service: Service, role: str | None) -
 
 
 def test_body_of_more_values_than_are_read_at_once_is_refused(service: Service) -> None:
-    # A million numbers held everybody up for half a minute.
+    # A million numbers once blocked the service for half a minute.
     many = message("hi") | {"parts": [{"data": {"rows": [1] * 1_000_000}}]}
     refused = Rpc(service)("SendMessage", message=many)
     assert refused["error"]["code"] == -32602
@@ -360,7 +360,7 @@ def test_errors_of_the_store_are_not_told_to_callers(
     assert (answer.status_code, "hunter2" in answer.text) == (500, False)
 
 
-# With one worker loop: those that start while the machine is slow take memory, too.
+# One worker loop: on a slow machine more would start during the test, and use memory.
 SERVER = """
 import sys, uvicorn
 from pathlib import Path
@@ -412,7 +412,7 @@ def test_thousands_of_sends_leave_memory_flat(
         connection.close()
 
     def after(count: int) -> int:
-        """The memory after so many sends over four connections."""
+        """The memory after this many sends over four connections."""
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(send, [count // 4] * 4))
         return resident()
@@ -420,7 +420,7 @@ def test_thousands_of_sends_leave_memory_flat(
     try:
         wait_for(ready)
         warm, half, whole = after(1000), after(count), after(count)
-        # What is kept of each send grows in both halves alike; one kilobyte of it is too much.
+        # A leak per send shows in both halves alike; one kilobyte a send is too much.
         assert min(half - warm, whole - half) < count, (warm, half, whole)
     finally:
         process.terminate()

@@ -1,4 +1,4 @@
-"""Those who follow a task over a stream, and read slowly or leave."""
+"""Followers of a task's stream that read slowly or leave."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ LARGE = 500_000
 
 
 class Painter:
-    """An agent that paints one picture over and over, once a follower is there."""
+    """An agent that paints one picture repeatedly once a follower is there."""
 
     def __init__(self) -> None:
         self.begin = threading.Event()
 
     def __call__(self, messages: list[Message], context: RequestContext) -> AgentMessage:
-        """Paints."""
+        """Paint the picture."""
         assert self.begin.wait(PATIENCE)
         for number in range(60):
             send_artifact(context, Artifact(f"{number} ".ljust(LARGE, "."), id="picture"))
@@ -85,7 +85,7 @@ def test_follower_that_the_task_outran_gets_what_became_of_it(tmp_path: Path, me
     assert last["parts"][0]["text"].startswith("59 ")
     status = seen[-1]["statusUpdate"]["status"]
     assert status["state"] == "TASK_STATE_COMPLETED"
-    assert status["message"]["parts"] == [{"text": "Painted."}]
+    assert pictures[-1]["parts"] == [{"text": "Painted."}]
 
 
 def _state(rpc: Rpc, task_id: str) -> str:
@@ -119,7 +119,7 @@ class Writer:
     """An agent that writes a text in three chunks."""
 
     def __call__(self, messages: list[Message], context: RequestContext) -> AgentMessage:
-        """Writes."""
+        """Write the text."""
         send_artifact(context, Artifact("one ", id="text"), last=False)
         send_artifact(context, Artifact("two ", id="text"), append=True, last=False)
         send_artifact(context, Artifact("three", id="text"), append=True)
@@ -156,10 +156,12 @@ def _subscription(task_id: str) -> dict[str, Any]:
 
 
 def _text(events: list[dict[str, Any]]) -> str:
-    """The text of the artifact as one who follows puts it together."""
-    [begun] = [event["task"]["artifacts"][0] for event in events if "task" in event]
-    parts = list(begun["parts"])
+    """The text of the artifact as a follower assembles it."""
+    [started] = [event["task"]["artifacts"][0] for event in events if "task" in event]
+    parts = list(started["parts"])
     for update in [event["artifactUpdate"] for event in events if "artifactUpdate" in event]:
+        if update["artifact"]["artifactId"] != started["artifactId"]:
+            continue
         parts = [*(parts if update.get("append") else ()), *update["artifact"]["parts"]]
     return "".join(part["text"] for part in parts)
 
@@ -195,15 +197,15 @@ def test_artifact_of_a_task_that_still_runs_is_not_said_to_be_whole(
     async def look(task_id: str) -> Task | None:
         return stored.pop(0)
 
-    async def told() -> list[bool]:
+    async def reported() -> list[bool]:
         events = following.changes(_with_text("", working), look)
         return [e.last_chunk async for e in events if isinstance(e, TaskArtifactUpdateEvent)]
 
-    assert asyncio.run(told()) == [False, True]
+    assert asyncio.run(reported()) == [False, True]
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "reported"),
     [
         (["1", "2", "3"], (True, ["2", "3"])),
         (["1 and more"], (False, ["1 and more"])),
@@ -212,7 +214,7 @@ def test_artifact_of_a_task_that_still_runs_is_not_said_to_be_whole(
     ],
 )
 def test_artifact_that_has_grown_in_the_store_is_told_by_what_was_added(
-    monkeypatch: pytest.MonkeyPatch, found: list[str], told: tuple[bool, list[str]]
+    monkeypatch: pytest.MonkeyPatch, found: list[str], reported: tuple[bool, list[str]]
 ) -> None:
     monkeypatch.setattr(following, "EVERY", 0.0)
     completed = TaskStatus(state=TaskState.TASK_STATE_COMPLETED)
@@ -228,7 +230,7 @@ def test_artifact_that_has_grown_in_the_store_is_told_by_what_was_added(
             if isinstance(event, TaskArtifactUpdateEvent)
         ]
 
-    assert asyncio.run(use()) == [told]
+    assert asyncio.run(use()) == [reported]
 
 
 def _with_text(text: str, state: TaskState.ValueType) -> Task:
@@ -253,8 +255,8 @@ def test_task_that_is_ahead_of_several_changes_is_told_none_of_them_again() -> N
     async def look(task_id: str) -> Task | None:
         return stored
 
-    async def told() -> list[str]:
-        [_, *rest] = [event async for event in following.told_once(events(), look)]
+    async def reported() -> list[str]:
+        [_, *rest] = [event async for event in following.without_repeats(events(), look)]
         return [
             event.artifact.parts[0].text
             if isinstance(event, TaskArtifactUpdateEvent)
@@ -262,7 +264,7 @@ def test_task_that_is_ahead_of_several_changes_is_told_none_of_them_again() -> N
             for event in rest
         ]
 
-    assert asyncio.run(told()) == ["3", "end"]
+    assert asyncio.run(reported()) == ["3", "end"]
 
 
 def _status(id: str, state: TaskState.ValueType) -> TaskStatus:

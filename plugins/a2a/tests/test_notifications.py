@@ -1,8 +1,9 @@
-"""Notifications of the official protocol: where they may go, whose they are, what they carry."""
+"""Notifications of the official protocol: allowed addresses, their owners, and their content."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import socket
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jwt
 import pytest
 from a2a.compat.v0_3.types import Task as OldTask
 from a2a.types import StreamResponse
@@ -27,6 +29,8 @@ from a2a_services import (
     running,
     wait_for,
 )
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.json_format import ParseDict
 
 from sayso import Config
@@ -36,7 +40,7 @@ CREATE = "CreateTaskPushNotificationConfig"
 
 
 class Listener:
-    """Takes posted notifications on a loopback port; `moved` makes it send callers elsewhere."""
+    """Receives posted notifications on a loopback port; with `moved` it redirects callers."""
 
     def __init__(self) -> None:
         self.got: list[tuple[dict[str, str], Any]] = []
@@ -62,7 +66,7 @@ class Listener:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def states(self) -> list[str]:
-        """The states that were told of."""
+        """The states in the notifications."""
         return [t["statusUpdate"]["status"]["state"] for _, t in self.got if "statusUpdate" in t]
 
 
@@ -76,7 +80,7 @@ def listener() -> Iterator[Listener]:
 
 
 @pytest.fixture
-def told(serve: Serve, cluster: Cluster) -> Service:
+def notified(serve: Serve, cluster: Cluster) -> Service:
     """A service that may notify this machine."""
     return serve(cluster.agent, adapter="a2a", push_notifications=True, push_hosts=["127.0.0.1"])
 
@@ -87,9 +91,9 @@ def _decide(rpc: Rpc, task: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_notification_carries_the_credentials_and_a_stream_event(
-    told: Service, listener: Listener
+    notified: Service, listener: Listener
 ) -> None:
-    rpc = Rpc(told)
+    rpc = Rpc(notified)
     auth = {"scheme": "Bearer", "credentials": "of-the-caller"}
     config = {"url": listener.url, "token": "secret-token", "authentication": auth}
     sent = {"taskPushNotificationConfig": config}
@@ -99,7 +103,7 @@ def test_notification_carries_the_credentials_and_a_stream_event(
     for headers, event in listener.got:
         assert headers["authorization"] == "Bearer of-the-caller"
         assert headers["x-a2a-notification-token"] == "secret-token"
-        # Strict: an unknown field fails.
+        # Strict: an unknown field makes it fail.
         ParseDict(event, StreamResponse())
         assert len(event) == 1
 
@@ -114,12 +118,12 @@ def test_address_that_never_answers_holds_up_neither_its_task_nor_the_end(
             began = time.monotonic()
             sent = {"taskPushNotificationConfig": config}
             answer = Rpc(service)("SendMessage", message=message("hello"), configuration=sent)
-            # Of two notifications at least each would be waited for ten seconds.
+            # The SDK would wait ten seconds for each of at least two notifications.
             assert time.monotonic() - began < 15
             assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-def test_endless_answer_to_a_notification_is_not_read_to_its_end(told: Service) -> None:
+def test_endless_answer_to_a_notification_is_not_read_to_its_end(notified: Service) -> None:
     taken: list[int] = []
 
     def pour(server: socket.socket) -> None:
@@ -138,7 +142,7 @@ def test_endless_answer_to_a_notification_is_not_read_to_its_end(told: Service) 
         sent = {
             "taskPushNotificationConfig": {"url": f"http://127.0.0.1:{server.getsockname()[1]}/"}
         }
-        Rpc(told)("SendMessage", message=message("hello"), configuration=sent)
+        Rpc(notified)("SendMessage", message=message("hello"), configuration=sent)
         pouring.join(60)
     assert taken[-1] == -1
 
@@ -169,11 +173,11 @@ def test_address_given_over_0_3_gets_the_whole_task_and_others_of_it_an_event(
         wait_for(lambda: '"completed"' in json.dumps(listener.got))
         now = {**call, "method": "tasks/get", "params": {"id": task["id"]}}
         assert listener.got[-1][1] == service.http.post("/a2a/rpc", json=now).json()["result"]
-    for headers, told in listener.got:
+    for headers, notified in listener.got:
         assert headers["authorization"] == "Bearer of-the-caller"
         assert headers["x-a2a-notification-token"] == "t"
-        assert (OldTask.model_validate(told).id, told["kind"]) == (task["id"], "task")
-    ended = [told for _, told in listener.got if told["status"]["state"] == "completed"]
+        assert (OldTask.model_validate(notified).id, notified["kind"]) == (task["id"], "task")
+    ended = [notified for _, notified in listener.got if notified["status"]["state"] == "completed"]
     assert len(ended) == 1
     for _, event in new.got:
         ParseDict(event, StreamResponse())
@@ -213,11 +217,11 @@ def test_callers_of_0_3_are_told_that_notifications_are_off(serve: Serve, cluste
     assert answer.json()["error"]["code"] == -32003
 
 
-def test_redirects_are_not_followed(told: Service, listener: Listener) -> None:
+def test_redirects_are_not_followed(notified: Service, listener: Listener) -> None:
     target = Listener()
     listener.moved = target.url
     try:
-        rpc = Rpc(told)
+        rpc = Rpc(notified)
         task = rpc.task("delete web")
         rpc(CREATE, taskId=task["id"], url=listener.url)
         _decide(rpc, task)
@@ -315,7 +319,7 @@ def test_refused_address_leaves_nothing_behind(serve: Serve, cluster: Cluster) -
 def test_name_that_changes_its_address_after_the_check_reaches_nobody(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first look at the name tells a public address, each later one this machine's."""
+    """The first lookup of the name returns a public address, each later one this machine's."""
     asked: list[str] = []
 
     async def use() -> None:
@@ -367,8 +371,8 @@ def test_connection_goes_to_the_address_that_was_screened(
     asyncio.run(use())
 
 
-def test_task_has_a_few_addresses_at_most(told: Service) -> None:
-    rpc = Rpc(told)
+def test_task_has_a_few_addresses_at_most(notified: Service) -> None:
+    rpc = Rpc(notified)
     task_id = rpc.task("delete web")["id"]
     made = [rpc(CREATE, taskId=task_id, id=f"c{n}", url="http://127.0.0.1:9/") for n in range(21)]
     assert ["error" in answer for answer in made] == [False] * 20 + [True]
@@ -401,3 +405,47 @@ def test_notifications_belong_to_the_principal_of_the_task(
         bob("SendMessage", message=message("hello"), configuration=sent)
         listed = ann("ListTaskPushNotificationConfigs", **at)["result"]["configs"]
         assert listed == [config_of]
+
+
+@pytest.mark.parametrize("given", [None, "of-the-caller"])
+def test_notification_is_signed_where_its_address_has_no_credentials(
+    tmp_path: Path, cluster: Cluster, listener: Listener, given: str | None
+) -> None:
+    made = ec.generate_private_key(ec.SECP256R1())
+    key = tmp_path / "key.pem"
+    key.write_bytes(
+        made.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    config = configured(
+        tmp_path,
+        adapter="a2a",
+        push_notifications=True,
+        push_hosts=["127.0.0.1"],
+        signing={"key": str(key), "kid": "k1"},
+    )
+    wanted: dict[str, Any] = {"url": listener.url}
+    if given:
+        wanted["authentication"] = {"scheme": "Bearer", "credentials": given}
+    with running(cluster.agent, config) as service:
+        Rpc(service)(
+            "SendMessage",
+            message=message("hello"),
+            configuration={"taskPushNotificationConfig": wanted},
+        )
+        wait_for(lambda: "TASK_STATE_COMPLETED" in listener.states())
+        published = service.http.get("/.well-known/jwks.json").json()["keys"]
+    for headers, body in listener.got:
+        token = headers["authorization"].removeprefix("Bearer ")
+        if given:
+            assert token == given
+            continue
+        claims = jwt.decode(
+            token, jwt.PyJWK.from_dict(published[0]), ["ES256"], audience=listener.url
+        )
+        sent = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        assert claims["request_body_sha256"] == hashlib.sha256(sent).hexdigest()
+        assert {"iat", "exp", "jti"} <= claims.keys()

@@ -21,10 +21,11 @@ from a2a_services import PATIENCE, Cluster, Scripted, Service, configured, runni
 from sayso import Agent, AgentMessage, Ask, Call, Config, Plugin, Result, Text, hookimpl, tool
 from sayso.testing import served
 from sayso_a2a import Artifact, RemoteAgent, remote_agent, reply
+from sayso_a2a.link import _card_of
 
 
 def driver(tools: RemoteAgent) -> tuple[Agent, Scripted]:
-    """An agent whose model passes every text on, and asks for each call that waits there."""
+    """An agent whose model passes every text on, and proposes each call that is pending there."""
 
     def answer(ask: Ask) -> str | Call:
         newest = ask.turns[-1]
@@ -59,7 +60,7 @@ def said(text: str, **fields: Any) -> dict[str, Any]:
 
 @pytest.fixture(params=["simple", "a2a"])
 def adapter(request: pytest.FixtureRequest) -> str:
-    """Which protocol the remote agent speaks."""
+    """The protocol that the remote agent speaks."""
     return str(request.param)
 
 
@@ -159,7 +160,7 @@ def test_headers_go_with_each_request(tmp_path: Path, cluster: Cluster, adapter:
 
 
 class Basic(Plugin):
-    """Lets in who sends the user and the password."""
+    """Admits requests with the user and the password."""
 
     name = "basic"
 
@@ -226,14 +227,14 @@ def test_card_that_lists_no_interfaces_is_refused(tmp_path: Path, interfaces: An
 def test_unreachable_agent_is_an_error_for_the_model(tmp_path: Path) -> None:
     agent, _ = driver(remote_agent("http://127.0.0.1:9", name="kube"))
     with running(agent, configured(tmp_path)) as near:
-        told = ask(near, said("hello"))["content"]
-    assert "the connection to the agent at 'http://127.0.0.1:9' failed: " in told
+        reported = ask(near, said("hello"))["content"]
+    assert "the connection to the agent at 'http://127.0.0.1:9' failed: " in reported
 
 
 @contextmanager
 def answering(sent: str | None, cards: dict[str, Any] | None = None) -> Iterator[str]:
-    """The address of an agent whose answer to a message is `sent`, or None; without `cards` (path:
-    card) it has the contract's one."""
+    """The address of an agent whose answer to a message is `sent`, or None. Without `cards` (path:
+    card) it has the contract's card."""
     known = {"/.well-known/agent.json": {"name": "far"}} if cards is None else cards
 
     class Handler(BaseHTTPRequestHandler):
@@ -276,14 +277,14 @@ def test_message_that_got_no_answer_may_have_taken_effect(tmp_path: Path, offici
             cards["/.well-known/agent-card.json"] = {"name": "far", "supportedInterfaces": [spoken]}
         agent, _ = driver(remote_agent(url, name="kube"))
         with running(agent, configured(tmp_path)) as near:
-            told = ask(near, said("hello"))["content"]
-    assert "may have taken effect" in told
+            reported = ask(near, said("hello"))["content"]
+    assert "may have taken effect" in reported
 
 
 @contextmanager
 def answering_without_end(piece: bytes, *head: str) -> Iterator[tuple[str, threading.Event]]:
-    """The address of an agent that answers all with `piece` after `piece`, and whether the client
-    has gone."""
+    """The address of an agent that answers everything with an endless series of `piece`, and an
+    event that says whether the client has closed."""
     gone = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -314,9 +315,9 @@ def test_endless_answer_is_not_read_to_its_end(tmp_path: Path) -> None:
     with answering_without_end(SPACES) as (url, gone):
         agent, _ = driver(remote_agent(url, name="kube"))
         with running(agent, configured(tmp_path)) as near:
-            told = ask(near, said("hello"))["content"]
+            reported = ask(near, said("hello"))["content"]
         assert gone.wait(PATIENCE)
-    assert "the agent's answer is larger than 16777216 bytes" in told
+    assert "the agent's answer is larger than 16777216 bytes" in reported
 
 
 def test_packed_answer_is_unpacked_no_further_than_what_may_be_read(tmp_path: Path) -> None:
@@ -326,11 +327,11 @@ def test_packed_answer_is_unpacked_no_further_than_what_may_be_read(tmp_path: Pa
         with running(agent, configured(tmp_path)) as near:
             tracemalloc.start()
             try:
-                told = ask(near, said("hello"))["content"]
+                reported = ask(near, said("hello"))["content"]
                 _, peak = tracemalloc.get_traced_memory()
             finally:
                 tracemalloc.stop()
-    assert "the agent's answer is larger than 16777216 bytes" in told
+    assert "the agent's answer is larger than 16777216 bytes" in reported
     assert peak < 5 * 2**24
 
 
@@ -356,9 +357,9 @@ def test_answer_that_comes_byte_by_byte_is_not_waited_for_longer_than_the_timeou
     with answering_without_end(b" ") as (url, gone):
         agent, _ = driver(remote_agent(url, name="kube", timeout=0.5))
         with running(agent, configured(tmp_path)) as near:
-            told = ask(near, said("hello"))["content"]
+            reported = ask(near, said("hello"))["content"]
         assert gone.wait(PATIENCE)
-    assert "no whole answer within 0.5 seconds" in told
+    assert "no whole answer within 0.5 seconds" in reported
 
 
 @pytest.mark.parametrize(
@@ -399,6 +400,76 @@ def test_agent_that_comes_back_with_another_protocol_is_understood(tmp_path: Pat
             cards.clear()
             cards["/.well-known/agent.json"] = {"name": "far"}
             assert ask(near, said("hello"))["content"] == "It says: paid"
+
+
+def test_conversation_over_there_goes_on_with_ours(
+    tmp_path: Path, cluster: Cluster, adapter: str
+) -> None:
+    with running(cluster.agent, configured(tmp_path / "far", adapter=adapter)) as far:
+        agent, _ = driver(remote_agent(far.url, name="kube"))
+        with running(agent, configured(tmp_path / "near")) as near:
+            first = ask(near, said("hello"))
+            ask(near, said("hello"), {"role": "assistant", **first}, said("and more"))
+            told = [getattr(turn.blocks[0], "text", "") for turn in cluster.model.asks[-1].turns]
+            assert told == ["hello", "You said: hello", "and more"]
+            ask(near, said("elsewhere"))
+            assert len(cluster.model.asks[-1].turns) == 1
+
+
+AT_WORK: dict[str, tuple[Any, str, Any]] = {
+    "simple": (
+        {"task_id": "t", "status": "running"},
+        "/a2a/tasks/t",
+        {"task_id": "t", "status": "completed", "text": "paid"},
+    ),
+    "a2a": (
+        {"task": {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}},
+        "/tasks/t",
+        {
+            "id": "t",
+            "contextId": "c",
+            "status": {"state": "TASK_STATE_COMPLETED"},
+            "artifacts": [{"artifactId": "a", "name": "x", "parts": [{"text": "paid"}]}],
+        },
+    ),
+}
+
+
+def test_task_that_comes_back_at_work_is_looked_at_until_it_ends(
+    tmp_path: Path, adapter: str
+) -> None:
+    begun, path, done = AT_WORK[adapter]
+    cards: dict[str, Any] = {path: done}
+    with answering(json.dumps(begun), cards) as url:
+        if adapter == "simple":
+            cards["/.well-known/agent.json"] = {"name": "far"}
+        else:
+            spoken = {"url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
+            cards["/.well-known/agent-card.json"] = {"name": "far", "supportedInterfaces": [spoken]}
+        agent, _ = driver(remote_agent(url, name="kube"))
+        with running(agent, configured(tmp_path)) as near:
+            assert ask(near, said("pay"))["content"] == "It says: paid"
+
+
+def test_task_that_is_at_work_for_too_long_is_told_as_it_is(tmp_path: Path) -> None:
+    begun, path, _ = AT_WORK["simple"]
+    cards = {path: begun, "/.well-known/agent.json": {"name": "far"}}
+    with answering(json.dumps(begun), cards) as url:
+        agent, _ = driver(remote_agent(url, name="kube", timeout=0.3))
+        with running(agent, configured(tmp_path)) as near:
+            assert "The task 't' is running." in ask(near, said("pay"))["content"]
+
+
+@pytest.mark.parametrize("name", ["localhost", "0.0.0.0", "[::1]"])
+def test_card_of_this_machine_may_name_it_otherwise(tmp_path: Path, name: str) -> None:
+    cards: dict[str, Any] = {}
+    with answering('{"message": {"messageId": "m", "parts": [{"text": "hi"}]}}', cards) as url:
+        spoken = {"url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
+        cards["/.well-known/agent-card.json"] = {"name": "far", "supportedInterfaces": [spoken]}
+        assert _card_of(cards["/.well-known/agent-card.json"], url.replace("127.0.0.1", name))
+        agent, _ = driver(remote_agent(url.replace("127.0.0.1", "localhost"), name="kube"))
+        with running(agent, configured(tmp_path)) as near:
+            assert ask(near, said("hello"))["content"] == "It says: hi"
 
 
 def test_header_that_cannot_be_sent_is_refused_without_its_value(tmp_path: Path) -> None:

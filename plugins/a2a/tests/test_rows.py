@@ -26,7 +26,7 @@ def row(id: str, updated: int, owner: str = "ann", state: str = "completed") -> 
 
 @pytest.fixture(params=["file", "memory"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
-    """Where the rows are."""
+    """The path of the database."""
     return tmp_path / "state" / "tasks.db" if request.param == "file" else None
 
 

@@ -30,6 +30,7 @@ from a2a_services import (
     configured,
     message,
     proposals,
+    reply_of,
     running,
     wait_for,
 )
@@ -78,7 +79,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | N
 
 @pytest.fixture(autouse=True)
 def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that stands still for a while is not taken for dead."""
+    """On a slow machine, a process that pauses for a while must not count as dead."""
     for module in ("stores", "database"):
         monkeypatch.setattr(f"sayso_a2a.official.{module}.LEASE", 600.0)
 
@@ -118,7 +119,7 @@ def test_task_left_behind_by_a_dead_process_has_failed(make: Make) -> None:
         await here.save(task_of("w", TaskState.TASK_STATE_INPUT_REQUIRED), Context())
         assert await here.beat() == []
         alive = await there.get("t", Context())
-        # A process that ends gives its leases up; one that is killed lets them run out.
+        # A process that ends releases its leases; those of a killed one run out.
         await here.close()
         left = await there.get("t", Context())
         await there.sweep()
@@ -132,7 +133,7 @@ def test_task_left_behind_by_a_dead_process_has_failed(make: Make) -> None:
         assert alive.status.state == TaskState.TASK_STATE_WORKING
         assert left is not None
         assert left.status.state == TaskState.TASK_STATE_FAILED
-        assert "stopped" in left.status.message.parts[0].text
+        assert "sign of life" in left.status.message.parts[0].text
         assert "may have taken effect" in left.status.message.parts[0].text
         assert conversation([left]) == []
         assert waiting is not None
@@ -155,9 +156,9 @@ def test_task_of_ones_own_was_not_left_behind_however_old_its_lease(
         monkeypatch.setattr("sayso_a2a.official.stores.LEASE", -1.0)
         await here.save(task_of("t", TaskState.TASK_STATE_WORKING), Context())
         await here.sweep()
-        told = await here.get("t", Context())
-        assert told is not None
-        assert told.status.state == TaskState.TASK_STATE_WORKING
+        reported = await here.get("t", Context())
+        assert reported is not None
+        assert reported.status.state == TaskState.TASK_STATE_WORKING
         listed = await here.list(ListTasksRequest(), Context())
         assert [task.status.state for task in listed.tasks] == [TaskState.TASK_STATE_WORKING]
         others = await there.get("t", Context())
@@ -171,7 +172,7 @@ def test_task_of_ones_own_was_not_left_behind_however_old_its_lease(
 
 @asynccontextmanager
 async def held(store: Store, task_id: str) -> AsyncIterator[None]:
-    """Have every save of the task wait until the block ends."""
+    """Delay every save of the task until the block ends."""
     if isinstance(store, DatabaseTasks):
         async with store.async_session_maker.begin() as session:
             await session.execute(delete(_LEASES).where(_LEASES.c.task_id == task_id))
@@ -212,14 +213,14 @@ def test_lease_counts_from_when_it_is_written(make: Make, monkeypatch: pytest.Mo
         async with held(here if isinstance(here, KeptTasks) else there, "t"):
             waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(here.save(task, Context()))]
             if isinstance(here, KeptTasks):
-                # A database is asked for its own time.
+                # The database is asked for its own time.
                 waiting.append(asyncio.ensure_future(here.beat()))
             await asyncio.sleep(0.1)
             later = 10 * 600.0
         await asyncio.gather(*waiting)
-        told = await there.get("t", Context())
-        assert told is not None
-        assert told.status.state == TaskState.TASK_STATE_WORKING
+        reported = await there.get("t", Context())
+        assert reported is not None
+        assert reported.status.state == TaskState.TASK_STATE_WORKING
         await here.close()
         await there.close()
 
@@ -425,7 +426,7 @@ def _state(service: Service, task_id: str) -> str:
 
 
 def _last(service: Service, said: Any, task_id: str, stream: bool) -> dict[str, Any]:
-    """The answer to a message to the task, of a stream the last event."""
+    """The answer to a message to the task; of a stream, the last event."""
     method = "SendStreamingMessage" if stream else "SendMessage"
     params = {"message": message(said, taskId=task_id)}
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
@@ -435,7 +436,7 @@ def _last(service: Service, said: Any, task_id: str, stream: bool) -> dict[str, 
 
 
 def _following(service: Service, task_id: str) -> tuple[list[dict[str, Any]], threading.Thread]:
-    """The events of a subscriber as they come, after the first one has."""
+    """The events of a subscriber as they arrive, after the first one has."""
     seen: list[dict[str, Any]] = []
     path = f"/a2a/rest/tasks/{task_id}:subscribe"
 
@@ -466,7 +467,7 @@ def test_running_task_is_followed_and_canceled_through_another_process(
         assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
         thread.join(PATIENCE)
         assert seen[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_CANCELED"
-        # It stops although its tool still holds, and says nothing more.
+        # The task stops although its tool still runs, and sends nothing more.
         registry = here.host.plugins.get("a2a")._adapter(here.host)._handler._active_task_registry
         wait_for(lambda: not registry._active_tasks)
         cluster.holding.set()
@@ -486,7 +487,8 @@ def test_end_of_a_running_task_is_seen_through_another_process(
         thread.join(PATIENCE)
         last = seen[-1]["statusUpdate"]["status"]
         assert last["state"] == "TASK_STATE_COMPLETED"
-        assert last["message"]["parts"] == [{"text": "The tool says: held"}]
+        said = seen[-2]["artifactUpdate"]["artifact"]["parts"]
+        assert "".join(part["text"] for part in said) == "The tool says: held"
 
 
 def test_waiting_task_is_decided_through_another_process(config: Config, cluster: Cluster) -> None:
@@ -534,7 +536,7 @@ def test_one_of_two_messages_to_two_processes_goes_on_with_a_task(
         errors = [answer["error"]["code"] for answer in answers if "error" in answer]
         assert errors == [-32004], answers
         if "error" in answers[1]:
-            # The text came first, and approves nothing.
+            # The text was first, and approves nothing.
             assert cluster.deleted == []
             assert _state(there, task["id"]) == "TASK_STATE_INPUT_REQUIRED"
             Rpc(there).task(approval, taskId=task["id"])
@@ -567,7 +569,7 @@ def test_text_that_waited_for_the_end_of_a_task_is_refused_and_does_not_begin_it
         registry = service.host.plugins.get("a2a")._adapter(service.host)._handler
         wait_for(lambda: not registry._active_task_registry._active_tasks)
         task = Rpc(service)("GetTask", id=task_id)["result"]
-    assert task["status"]["message"]["parts"] == [{"text": "The tool says: held"}]
+    assert reply_of(task) == "The tool says: held"
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     assert "more" not in json.dumps(task)
 
@@ -586,7 +588,7 @@ def test_decision_behind_another_message_is_answered_after_its_own_turn(
 
     async def execute_behind(self: Executor, context: Any, queue: Any) -> None:
         if len(queued) == 2:
-            # The text has its turn once the decision waits behind it.
+            # The text gets its turn once the decision is queued behind it.
             await asyncio.to_thread(wait_for, lambda: len(queued) == 3)
         await execute(self, context, queue)
 
@@ -601,7 +603,7 @@ def test_decision_behind_another_message_is_answered_after_its_own_turn(
         asked = {} if length is None else {"configuration": {"historyLength": length}}
         decided = Rpc(service)("SendMessage", message=decision, **asked)["result"]["task"]
         assert said.result(PATIENCE)["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-        assert decided["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+        assert reply_of(decided) == "The tool says: deleted web"
         assert decided["status"]["state"] == "TASK_STATE_COMPLETED"
         assert ("history" in decided) is (length is None)
     assert cluster.deleted == ["web"]
@@ -629,7 +631,7 @@ def test_message_to_a_task_that_ends_before_it_is_taken_leaves_no_queue_behind(
     config: Config, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare, start = Handler._prepare, ActiveTask.start
-    begun: list[ActiveTask] = []
+    opened: list[ActiveTask] = []
 
     async def prepared(self: Handler, message: Any, context: ServerCallContext) -> None:
         await prepare(self, message, context)
@@ -637,7 +639,7 @@ def test_message_to_a_task_that_ends_before_it_is_taken_leaves_no_queue_behind(
             await self.on_cancel_task(CancelTaskRequest(id=message.task_id), context)
 
     async def started(self: ActiveTask, *given: Any, **named: Any) -> None:
-        begun.append(self)
+        opened.append(self)
         await start(self, *given, **named)
 
     monkeypatch.setattr(Handler, "_prepare", prepared)
@@ -646,10 +648,10 @@ def test_message_to_a_task_that_ends_before_it_is_taken_leaves_no_queue_behind(
         task = Rpc(service).task("delete web")
         late = message("more", taskId=task["id"])
         assert Rpc(service)("SendMessage", message=late)["error"]["code"] == -32004
-        assert len(begun) == 2
-        # What reads an open one is destroyed some time later, with a trace in the log.
-        assert begun[1]._event_queue_agent.is_closed()
-        assert begun[1]._event_queue_subscribers.is_closed()
+        assert len(opened) == 2
+        # An open queue's reader would be destroyed later, and log a trace.
+        assert opened[1]._event_queue_agent.is_closed()
+        assert opened[1]._event_queue_subscribers.is_closed()
 
 
 def test_notifications_asked_for_in_one_process_are_known_in_another(
@@ -670,7 +672,7 @@ def test_notifications_asked_for_in_one_process_are_known_in_another(
 
 @pytest.fixture(params=[False, True], ids=["file", "database"])
 def workers(request: pytest.FixtureRequest, tmp_path: Path, unused_port: int) -> Iterator[str]:
-    """The address of an agent on two worker processes; it works until there is a file `go`."""
+    """The address of an agent on two worker processes; it works until the file `go` exists."""
     lines = [
         "[server]",
         f"port = {unused_port}",
@@ -715,14 +717,15 @@ def test_each_worker_follows_a_running_task_to_its_end(workers: str, tmp_path: P
     found: list[list[str]] = [[] for _ in range(8)]
 
     def follow(states: list[str]) -> None:
-        # A connection of its own: any worker may take it.
+        # A new connection, which any worker may accept.
         path = f"{url}/tasks/{task_id}:subscribe"
         with httpx.stream("POST", path, headers=V1, timeout=PATIENCE) as reply:
             assert reply.status_code == 200, reply.read()
             for line in reply.iter_lines():
                 if line.startswith("data:"):
                     event = json.loads(line.removeprefix("data:"))
-                    states.append((event.get("task") or event["statusUpdate"])["status"]["state"])
+                    if told := event.get("task") or event.get("statusUpdate"):
+                        states.append(told["status"]["state"])
 
     with ThreadPoolExecutor(8) as pool:
         following = [pool.submit(follow, states) for states in found]

@@ -44,7 +44,7 @@ from sayso_a2a.tasks import Tasks
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One service for the tests that only ask for errors."""
+    """One service for the tests that only provoke errors."""
     with running(Cluster().agent, configured(tmp_path_factory.mktemp("shared"))) as service:
         yield service
 
@@ -82,7 +82,7 @@ def test_later_message_continues_the_conversation(serve: Serve, cluster: Cluster
 def test_task_canceled_through_another_process_stays_canceled(
     tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A process that stands still for a while is not taken for dead.
+    # On a slow machine, a process that pauses for a while must not count as dead.
     monkeypatch.setattr("sayso_a2a.tasks.LEASE", 600.0)
     config = configured(tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db")
     with running(cluster.agent, config) as here, running(Cluster().agent, config) as there:
@@ -306,8 +306,10 @@ def test_task_that_proposed_nothing_is_canceled_also_while_the_ledger_is_away(
 
 
 def test_call_that_was_approved_before_its_task_was_canceled_does_not_run(
-    serve: Serve, cluster: Cluster
+    serve: Serve, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The task would go on by itself.
+    monkeypatch.setattr("sayso_a2a.watching.MOST", 0)
     service = serve(cluster.agent)
     task = service.send("delete web")
     (call,) = task["metadata"]["tool_calls"]
@@ -433,9 +435,9 @@ def test_approval_whose_sender_went_away_has_its_outcome_when_it_is_sent_again(
     wait_for(lambda: service.http.get(path).json()["status"] == "input-required")
     assert service.http.get(path).json()["metadata"]["tool_calls"] == [call]
     going_on.set()
-    told = service.http.post("/a2a/tasks/send", json=body).json()
-    assert (told["status"], told["text"]) == ("completed", "The tool says: deleted web")
-    assert told["metadata"]["executed_tool_calls"][0]["output"] == "deleted web"
+    reported = service.http.post("/a2a/tasks/send", json=body).json()
+    assert (reported["status"], reported["text"]) == ("completed", "The tool says: deleted web")
+    assert reported["metadata"]["executed_tool_calls"][0]["output"] == "deleted web"
     assert ran == ["web"]
 
 
@@ -484,7 +486,7 @@ def test_task_of_a_process_that_died_has_failed_and_can_be_continued(
         left = Task(id="left", status="running", messages=[Message(role="user", content="hi")])
         await rows.change("", "left", lambda _: left.row())
         assert service.http.get("/a2a/tasks/left").json()["status"] == "running"
-        # What is not prolonged any more runs out.
+        # A lease that is not renewed runs out.
         await rows.lease(["left"], -1.0)
         await rows.close()
 
@@ -560,7 +562,7 @@ def test_long_reply_gives_the_garbage_collector_nothing_to_look_through(serve: S
         tracked.append(sum(type(thing) is TextDelta for thing in gc.get_objects()))
 
     assert serve(talkative).send("go")["text"] == "ab" * 20_000
-    # Some are on their way.
+    # Some of them are still being sent.
     assert tracked[0] < 10_000
 
 
@@ -751,7 +753,7 @@ def test_session_goes_on_with_the_task(serve: Serve) -> None:
 
 
 def test_many_sends_leave_memory_flat(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A slow machine starts no further worker loops meanwhile, each with a buffer of 256 KiB.
+    # On a slow machine further worker loops would start meanwhile, each with a buffer of 256 KiB.
     monkeypatch.setattr("sayso.workers.workers.LOOK", 2 * PATIENCE)
 
     def agent(messages: list[Message], context: RequestContext) -> str:
@@ -766,7 +768,7 @@ def test_many_sends_leave_memory_flat(serve: Serve, monkeypatch: pytest.MonkeyPa
         before = tracemalloc.take_snapshot()
         for _ in range(300):
             service.send("y" * 2000)
-        # What the collector has not come to yet is no growth; other tests' objects delay it.
+        # Garbage not collected yet is no leak; objects of other tests delay the collection.
         gc.collect()
         after = tracemalloc.take_snapshot()
     finally:

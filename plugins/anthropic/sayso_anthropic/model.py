@@ -68,7 +68,7 @@ def connect(name: str, settings: Mapping[str, Any]) -> Anthropic:
     seconds = float(settings.get("timeout", 60.0))
     timeout = httpx2.Timeout(seconds, connect=min(seconds, 10.0))
     limit = int(settings.get("reply", REPLY))
-    # Here once, not on each loop.
+    # Made once here, not on each loop.
     trusted = certificates()
 
     def client() -> anthropic.AsyncAnthropic:
@@ -76,7 +76,7 @@ def connect(name: str, settings: Mapping[str, Any]) -> Anthropic:
             api_key=settings.get("api_key") or None,
             base_url=address or None,
             timeout=timeout,
-            # The SDK would wait for hours where a provider asks for it.
+            # The SDK would wait for hours if a provider asks for it.
             max_retries=0,
             http_client=anthropic.DefaultAsyncHttpxClient(
                 verify=trusted, timeout=timeout, headers=PLAIN, event_hooks=bounded(limit)
@@ -88,7 +88,8 @@ def connect(name: str, settings: Mapping[str, Any]) -> Anthropic:
 
 
 def _root(address: str) -> str:
-    # The SDK adds both itself; other clients are given an address with the version, or a whole one.
+    # The SDK adds both itself; for other clients, the address includes the version or the whole
+    # path.
     return address.rstrip("/").removesuffix("/v1/messages").removesuffix("/v1")
 
 
@@ -173,7 +174,7 @@ def _failure(error: Exception) -> ModelError:
 
 
 def _status_failure(error: anthropic.APIStatusError) -> ModelError:
-    # An error event within a stream comes with the stream's own status, 200.
+    # An error event within a stream has the stream's own status, 200.
     status, kind = error.status_code, _token(error.type)
     if status < 400:
         status = _TYPES.get(kind, 500)

@@ -1,4 +1,4 @@
-"""The Reply that the events of one Anthropic stream add up to.
+"""The Reply made from the events of one Anthropic stream.
 
 The SDK's own helper parses tool input again on every fragment and takes cut-off JSON for whole;
 here fragments are collected and read once, and only `message_stop` makes a reply.
@@ -27,10 +27,11 @@ _FRAGMENTS = {**_FIELDS, "input_json_delta": "partial_json"}
 
 
 class Accumulator:
-    """Feed it each event as a JSON object; it gives the deltas, and the Reply once it is whole.
+    """Feed it each event as a JSON object; it returns the deltas, and the Reply once it is
+    complete.
 
-    `names` and `keys` tell the tools and their parameters that were sent under another name.
-    Raises KeyError, TypeError or ValueError for an event that is not of the wire format.
+    `names` and `keys` map the tools and parameters that were sent under another name. Raises
+    KeyError, TypeError or ValueError for an event that is not of the wire format.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Accumulator:
         self.reply: Reply | None = None
 
     def feed(self, event: Mapping[str, Any]) -> Iterator[ModelEvent]:
-        """The deltas of `event`; unknown kinds of events are passed over."""
+        """The deltas of `event`; unknown kinds of events are ignored."""
         match event.get("type"):
             case "message_start":
                 self.begun = True
@@ -130,7 +131,7 @@ class Accumulator:
             elif index in self._calls:
                 blocks.append(self._calls[index])
         stop = stop_of(_STOPS.get(self._stop, "end_turn"), blocks)
-        # A broken message is no prefix that the provider would take back.
+        # The provider would not take back a broken message.
         whole = raw and stop not in ("max_tokens", "refusal")
         turn = Turn("assistant", tuple(blocks), {"anthropic": raw} if whole else None)
         return Reply(turn, stop, self._counted())
@@ -139,7 +140,7 @@ class Accumulator:
         return self._names.get(sent, sent)
 
     def _count(self, usage: Mapping[str, Any] | None) -> None:
-        # The counts of message_delta are totals and take the place of the first ones.
+        # The counts of message_delta are totals and replace the first ones.
         for key, value in (usage or {}).items():
             if isinstance(value, int):
                 self._usage[key] = value

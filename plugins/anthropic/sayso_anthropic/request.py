@@ -1,6 +1,6 @@
-"""What one call of the Anthropic messages API is asked with, for each generation of models.
+"""The arguments of one call of the Anthropic messages API, for each generation of models.
 
-Plain JSON values, made without the SDK: `request(ask, model)` gives the keyword arguments of
+Plain JSON values, made without the SDK: `request(ask, model)` returns the keyword arguments of
 `messages.create`.
 """
 
@@ -67,7 +67,7 @@ def request(ask: Ask, model: str) -> dict[str, Any]:
 
 
 def explain_config(config: Mapping[str, Any], model: str) -> None:
-    """Log which model-config keys this model does not take."""
+    """Log the model-config keys that this model does not accept."""
     version = version_of(model)
     level = config.get("thinking_level")
     if level and version < (4, 6):
@@ -94,7 +94,7 @@ def _sampling(ask: Ask, version: Version, *, thinking: bool) -> dict[str, Any]:
         values.setdefault("temperature", DEFAULT_TEMPERATURE)
     elif version == (4, 5) and "temperature" in values:
         del values["top_p"]
-    # The SDK's own version of the API refuses these even at their defaults.
+    # The SDK's own version of the API refuses these even with their default values.
     return {"extra_body": values, "extra_headers": dict(_OLD_VERSION)}
 
 

@@ -11,7 +11,8 @@ from providers import SECRET, AnthropicServer, sse, stream
 from sayso import Call, Model, ModelError, Result, Text, Thought, ToolDefinition, Turn, load_model
 from sayso_anthropic.request import version_of
 
-# The client library says so of each model whose end is announced, and the next may be any of these.
+# The client library warns about each model whose end is announced, and the next may be any of
+# these.
 pytestmark = pytest.mark.filterwarnings("ignore:The model .* is deprecated:DeprecationWarning")
 
 

@@ -1,6 +1,6 @@
-"""`sayso chat`: talk to an agent, and approve or reject what it wants to do.
+"""`sayso chat`: talk to an agent, and approve or reject its proposals.
 
-The plugin is this module: a service has no use for it, and the command line loads it alone.
+The plugin is this module: a service does not use it, and the command line loads it alone.
 """
 
 from __future__ import annotations

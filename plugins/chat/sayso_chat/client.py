@@ -1,7 +1,7 @@
-"""A client of the chat streams, on the standard library alone.
+"""A client of the chat streams, using only the standard library.
 
-Speaks `/api/chat-stream`, or `/api/sendMessageStream` where the service has only V1
-(interface.md, "Endpoints").
+Speaks `/api/chat-stream`, or `/api/sendMessageStream` if the service has only V1 (interface.md,
+"Endpoints").
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d+(?:/.*)?")
 
 
 class ChatError(SaysoError):
-    """The service cannot be reached, or what answers there is no chat service."""
+    """The service cannot be reached, or is no chat service."""
 
 
 def as_url(given: str) -> str | None:
@@ -47,13 +47,13 @@ def _place(url: str) -> tuple[bool, str, int | None, str]:
             and not re.search(r"[\x00-\x20\x7f]", host + path)
         ):
             return parts.scheme == "https", host, port, path
-    except ValueError:  # Brackets, a port or a name that cannot be.
+    except ValueError:  # invalid brackets, port or name
         pass
     raise ChatError(f"{url!r} is no address; write http://HOST:PORT")
 
 
 class Client:
-    """One service; `token` is sent as a bearer token and shows in no message and no repr."""
+    """One service; `token` is sent as a bearer token and is in no message and no repr."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         if token is not None and not re.fullmatch(r"[\x20-\x7e]+", token):
@@ -73,8 +73,8 @@ class Client:
     ) -> Generator[Json, None, None]:
         """The events of one turn, the terminal one last; a refusal is an `error` event too.
 
-        Closing the iterator closes the connection, which cancels the turn. Raises ChatError when
-        the service cannot be reached, is no chat service, or is lost before the turn ended.
+        Closing the iterator closes the connection, which cancels the turn. Raises ChatError if the
+        service cannot be reached, is no chat service, or is lost before the turn ended.
         """
         body = json.dumps({**fields, "messages": list(messages)}).encode()
         with closing(self._connection()) as connection:

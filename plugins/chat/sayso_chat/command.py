@@ -48,9 +48,9 @@ def command(
     URL is an address such as http://127.0.0.1:8000, the default, or host:port. TARGET is
     "module:object" or "path/to/file.py:object", as for `sayso serve`.
 
-    What the agent wants to do and may not do alone is shown with its intent and its whole input;
-    you approve it, reject it with a reason, or leave it for later. Nothing is approved unless you
-    say so: without a terminal only --approve and --reject decide.
+    Each call that needs approval is shown with its intent and its whole input; you approve it,
+    reject it with a reason, or leave it for later. Nothing is approved unless you say so: without a
+    terminal only --approve and --reject decide.
 
     \b
     Examples:
@@ -61,8 +61,8 @@ def command(
       sayso chat --json -m "delete notes.txt" --reject "not today"
       printf 'hello\\nmemory\\n' | sayso chat --json
 
-    With --json a line of the input that is a JSON object is a user message as it stands, so that
-    a script can decide: {"data": {"tool_calls": [{..., "execute": true}]}}.
+    With --json a line of the input that is a JSON object is sent as a user message, so that a
+    script can decide: {"data": {"tool_calls": [{..., "execute": true}]}}.
 
     Exit codes: 0 every turn was done, 1 a turn failed or the service was not reached, 2 usage.
     """

@@ -15,7 +15,7 @@ from sayso_chat.client import ChatError
 
 _ALONE = {"server.host": "127.0.0.1", "server.workers": 1, "server.reload": False}
 _SILENT = 1.5
-"""Seconds that the end may take without a word."""
+"""Seconds that the end may take before a message is printed."""
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def serving(target: str, config_file: Path | None) -> Iterator[str]:
     config = configuration(
         config_file, overrides={**_ALONE, "server.drain_timeout": 0.0, "agent": target}
     )
-    # Where a person or a script reads, only what went wrong is worth a line.
+    # A person or a script reads the output, so log only problems.
     logging.getLogger("sayso").setLevel(logging.WARNING)
     app = create_app(load_agent(target, Path.cwd()), config=config)
     if not any(name in app.host.plugins.names for name in ("v1", "v2")):

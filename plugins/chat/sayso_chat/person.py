@@ -64,7 +64,7 @@ class Person:
             return 0
 
     def say_once(self, text: str) -> int:
-        """One message, and the decisions that it leads to; the exit code."""
+        """Send one message, and the decisions that follow; returns the exit code."""
         try:
             return 0 if self._turn(self._talk.say(text)) and self._settle() else 1
         except EOFError:
@@ -119,7 +119,7 @@ class Person:
         return last == "done"
 
     def _settle(self) -> bool:
-        """Ask about what is pending until all is decided or put off; False after a failure."""
+        """Ask about pending calls until all are decided or put off; False after a failure."""
         while self._talk.pending:
             decisions = self._ask()
             if not decisions:
@@ -136,7 +136,7 @@ class Person:
         return True
 
     def _ask(self) -> list[Decision]:
-        """What is decided of all that is pending; nothing when Ctrl-C ends the asking."""
+        """The decisions on all pending calls; none if Ctrl-C ends the questions."""
         pending = list(self._talk.pending)
         decisions: list[Decision] = []
         try:
@@ -173,7 +173,7 @@ class Person:
 
 
 def _forget_typed_ahead() -> None:
-    """Drop keys pressed before the question was there: none of them answers it."""
+    """Drop keys pressed before the question was shown: none of them answers it."""
     try:
         import termios
     except ImportError:

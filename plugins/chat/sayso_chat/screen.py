@@ -1,4 +1,4 @@
-"""What `sayso chat` writes to a terminal: replies as they come, status lines, proposals."""
+"""The output of `sayso chat` to a terminal: replies as they arrive, status lines, proposals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ERASE = "\r\x1b[2K"
 
 
 class Screen:
-    """Writes to stdout; colours and status lines only where it is a terminal that has them."""
+    """Writes to stdout; colours and status lines only if it is a terminal that supports them."""
 
     def __init__(self) -> None:
         self.terminal = (
@@ -56,12 +56,12 @@ class Screen:
                 self.error(f"{event.get('error')}" + (f" (incident {incident})" * bool(incident)))
 
     def line(self, text: str = "", **style: Any) -> None:
-        """Write a line of its own; `text` is written as it is."""
+        """Write a line of its own; `text` is written unchanged."""
         self.end_line()
         self._write(self._styled(text, **style) + "\n")
 
     def error(self, text: str) -> None:
-        """Write an error as a line of its own; to stderr where stdout is kept for replies."""
+        """Write an error as a line of its own; to stderr if stdout is reserved for replies."""
         if self.terminal:
             self.line(f"error: {visible(text)}", fg="red")
         else:
@@ -73,13 +73,14 @@ class Screen:
         self.line(text, dim=True)
 
     def status(self, text: str) -> None:
-        """Show what is being done, in a line that what comes next replaces."""
+        """Show a status line that the next output replaces."""
         if not self.terminal or not text.strip():
             return
         if self._in_line:
             self._write("\n")
         first = visible(" ".join(text.split()), strict=True)
-        # Room for the ^C that the terminal adds: of a line that wraps only the rest is erased.
+        # Leave room for the ^C that the terminal adds: if a line wraps, only its last part can be
+        # erased.
         piece = next(_pieces(first, self._width() - 5))
         self._clear_status()
         self._write(self._styled(f"… {piece}", dim=True))
@@ -94,13 +95,13 @@ class Screen:
             self._write("\n")
 
     def proposal(self, proposal: Proposal, place: str, *, whole: bool) -> bool:
-        """Show a proposal; whether something of it was cut."""
+        """Show a proposal; returns whether a part of it was cut."""
         shown = show(proposal, whole=whole)
         self.line()
         self.line(f"{title(proposal)}{place}", fg="yellow", bold=True)
         for label, text in shown.lines:
             for number, piece in enumerate(_pieces(text, self._width() - _GUTTER - 3)):
-                # Every line has a margin, so that no content can pass for a line of ours.
+                # Every line has a margin, so that no content can imitate a line of ours.
                 margin = f"{label if number == 0 else '':>{_GUTTER}} | "
                 self._write(self._styled(margin, dim=True) + piece + "\n")
         return shown.cut
@@ -108,7 +109,7 @@ class Screen:
     def _text(self, text: str) -> None:
         self._clear_status()
         whole = self._return + text
-        # The rest of this line end may come with the next piece.
+        # The rest of this line end may follow with the next piece.
         self._return = "\r" if whole.endswith("\r") else ""
         self._write(visible(whole.removesuffix("\r")))
 
@@ -140,7 +141,7 @@ class Screen:
 
     def _write(self, text: str) -> None:
         if text:
-            # click.echo would take the escape sequences of a status line out again.
+            # click.echo would remove the escape sequences of a status line.
             print(text, end="", flush=True)
             self._in_line = not text.endswith("\n")
 

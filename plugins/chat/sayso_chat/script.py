@@ -12,13 +12,13 @@ from sayso_chat.client import ChatError, Json
 from sayso_chat.talk import Proposal, Talk, stated
 
 ROUNDS = 25
-"""So often in one turn further proposals are decided by a flag; then they stay undecided."""
+"""Most rounds in one turn in which a flag decides further proposals; then they stay undecided."""
 
 
 class Script:
     """Runs messages one after another; `show` gets each event.
 
-    `decide` says how a proposal is sent back; without it all are left undecided.
+    `decide` makes the decision on a proposal; without it all are left undecided.
     """
 
     def __init__(
@@ -64,7 +64,8 @@ def print_json(event: Json) -> None:
 
 
 def printer() -> Callable[[Json], None]:
-    """What writes events as text; proposals are told as they come, since nobody is asked."""
+    """A function that writes events as text; proposals are written at once, since nobody is
+    asked."""
     from sayso_chat.screen import Screen
 
     screen = Screen()
@@ -78,7 +79,7 @@ def printer() -> Callable[[Json], None]:
 
 
 def lines_of_stdin(*, objects: bool) -> Iterator[Json]:
-    """A message for each line that is not empty; with `objects` a JSON object is one as it is."""
+    """A message for each line that is not empty; with `objects` a JSON object is sent unchanged."""
     for line in sys.stdin or ():
         if text := line.strip():
             yield _message(text) if objects else {"content": text}

@@ -1,4 +1,4 @@
-"""One conversation from the caller's side: history, session, and what waits for a decision."""
+"""One conversation from the caller's side: history, session, and pending calls."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _LISTS = {
     "executed_commands": "executed_cmds",
     "executed_approvals": "executed_approvals",
 }
-"""The events that carry a list, and the field of Data that each becomes."""
+"""The list events, and the field of Data for each."""
 
 _PROPOSED = ("tool_calls", "cmds")
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A tool call or a command that waits for a decision, as the service stated it."""
+    """A pending tool call or command, as the service stated it."""
 
     kind: str
     stated: Json = field(hash=False)
     bound: Json = field(hash=False, default_factory=dict)
-    """What an approval binds beside the input, where the service says so."""
+    """Everything else that an approval binds, if the service says so."""
 
     @property
     def is_command(self) -> bool:
@@ -39,25 +39,25 @@ class Proposal:
         return self.kind == "cmds"
 
     def approved(self) -> Json:
-        """What the caller sends back to have it run."""
+        """The object that the caller sends back to approve it."""
         return {**self.stated, "execute": True}
 
     def rejected(self, reason: str) -> Json:
-        """What the caller sends back to refuse it."""
+        """The object that the caller sends back to reject it."""
         return {**self.stated, "execute": False, "rejection_reason": reason or NO_REASON}
 
 
 Events = Generator[Json, None, None]
-"""The events of a turn as they come; closing it cancels the turn."""
+"""The events of a turn as they arrive; closing it cancels the turn."""
 
 Decision = tuple[Proposal, Json]
-"""A proposal, and how it is sent back: `approved()` or `rejected(reason)`."""
+"""A proposal, and the object to send back: `approved()` or `rejected(reason)`."""
 
 
 class Talk:
-    """A conversation with a service; a turn that failed or was cancelled leaves it as it was.
+    """A conversation with a service; a turn that failed or was cancelled leaves it unchanged.
 
-    `user` is the name of who speaks, `source` the request's `source` (interface.md,
+    `user` is the name of the speaker, `source` the request's `source` (interface.md,
     "ChatRequest").
     """
 
@@ -83,7 +83,7 @@ class Talk:
         return self.send({"content": "", "data": data})
 
     def send(self, message: Mapping[str, Any]) -> Events:
-        """The events of the turn that answers `message`, a user message as the contract has it."""
+        """The events of the turn that answers `message`, a user message in the contract's form."""
         whole: Json = {"role": "user", "content": "", **message}
         if self._user is not None:
             whole.setdefault("user", {"name": self._user, "id": self._user})
@@ -111,13 +111,13 @@ class Talk:
         sent = message.get("data") or {}
         decided = [*(sent.get("cmds") or ()), *(sent.get("approvals") or ())]
         known |= {_key(item) for item in decided}
-        # A text leaves commands open, and the service does not state them again.
+        # A text leaves commands open, and the service does not restate them.
         open_ones = [p for p in self.pending if p.is_command and _key(p.stated) not in known]
         self.pending = open_ones + new
 
 
 class _Reply:
-    """What the events of a turn amount to."""
+    """The reply made from the events of a turn."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -145,7 +145,8 @@ def listed(event: Mapping[str, Any], kind: str) -> list[Json]:
 
 
 def stated(event: Mapping[str, Any]) -> list[Proposal]:
-    """The proposals that an event states; `approvals` states the same ones as its companions."""
+    """The proposals that an event states; `approvals` states the same ones as `tool_calls` and
+    `commands`."""
     kind = str(event.get("type"))
     if kind not in ("tool_calls", "commands"):
         return []

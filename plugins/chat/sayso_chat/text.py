@@ -1,4 +1,4 @@
-"""Proposals and outcomes as lines of text in which nothing is hidden from the eye."""
+"""Proposals and outcomes as lines of text without invisible content."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from sayso import pretty, visible
 from sayso_chat.talk import Proposal
 
 LINES = 40
-"""So many lines of an input are shown before it is cut; the cut is said."""
+"""Most lines of an input that are shown; a note says that it was cut."""
 LENGTH = 4_000
-"""So many characters of a line are shown before it is cut."""
+"""Most characters of a line that are shown."""
 OUTPUT_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The lines of a proposal, as (label, text); `cut` when something of it is left out."""
+    """The lines of a proposal, as (label, text); `cut` if a part of it is left out."""
 
     lines: list[tuple[str, str]]
     cut: bool
 
 
 def title(proposal: Proposal) -> str:
-    """What is proposed, in a few words."""
+    """The proposal in a few words."""
     if proposal.is_command:
         return "a shell command waits for your decision"
     name = visible(str(proposal.stated.get("name", "")), strict=True)
@@ -33,13 +33,14 @@ def title(proposal: Proposal) -> str:
 
 
 def name_of(proposal: Proposal) -> str:
-    """The name of a tool, or a command behind a dollar sign."""
+    """The name of a tool, or a command after a dollar sign."""
     stated = proposal.stated
     return f"$ {stated.get('command')}" if proposal.is_command else str(stated.get("name"))
 
 
 def show(proposal: Proposal, *, whole: bool) -> Shown:
-    """What a person must see before a decision: intent, description, input; all if `whole`."""
+    """The parts that a person must see before a decision: intent, description, input; complete if
+    `whole`."""
     stated = proposal.stated
     rows: list[tuple[str, str]] = []
     for label, value in (("why", stated.get("intent")), ("does", stated.get("tool_description"))):
@@ -74,7 +75,7 @@ def _subject(proposal: Proposal) -> Iterator[tuple[str, str]]:
 
 
 def _bound(bound: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What else an approval binds: the agent, where the tool is from, and where it acts."""
+    """Everything else that an approval binds: the agent, the tool's origin, and its target."""
     for name in ("agent", "tool"):
         if bound.get(name):
             yield name, visible(str(bound[name]), strict=True)
@@ -107,7 +108,7 @@ def _details(stated: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _kept(text: str, whole: bool) -> tuple[str, str]:
-    """What is shown of `text`, and in words how much is not."""
+    """The shown part of `text`, and in words how much is missing."""
     lines = text.split("\n")
     if whole or (len(lines) <= LINES and all(len(line) <= LENGTH for line in lines)):
         return text, ""
@@ -145,7 +146,7 @@ def _hides(text: str) -> bool:
 
 
 def outcome(name: str, output: str) -> list[str]:
-    """The lines that tell how an approved call ended; a long output is cut."""
+    """The lines for the outcome of an approved call; a long output is cut."""
     lines = visible(output).rstrip("\n").split("\n")
     shown = [line[:LENGTH] for line in lines[:OUTPUT_LINES]]
     if len(lines) > OUTPUT_LINES:

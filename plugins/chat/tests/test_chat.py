@@ -73,7 +73,7 @@ class Deletes:
         self.agent = Agent(model=self.model, tools=[delete, last], **fields)
 
     def heard(self, call: int = -1) -> str:
-        """Everything that the model got in one of its calls."""
+        """All text that the model got in one of its calls."""
         return repr(self.model.asks[call].turns)
 
 
@@ -293,7 +293,7 @@ def test_ctrl_c_in_a_status_as_wide_as_the_terminal_leaves_nothing_of_it(folder:
         person.shows("… Waiting for")
         person.keys("\x03")
         person.shows("cancelled")
-    # The terminal's own ^C would begin another line, and only that be erased.
+    # The terminal's own ^C would begin another line, and only that one would be erased.
     _, _, rest = person.raw.partition("…")
     assert rest.partition("\r\x1b[2K")[0] == " Waiting for the^C"
 
@@ -609,7 +609,7 @@ def test_error_of_a_turn_is_exit_code_one(capsys: pytest.CaptureFixture[str]) ->
 def test_nothing_that_listens_is_said_with_the_way_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    # Bound, so that nobody else gets it, and not listened on.
+    # Bound, so that nobody else gets it, but not listening.
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
@@ -632,7 +632,7 @@ def take_request(connection: socket.socket) -> None:
 
 @contextlib.contextmanager
 def answering(*answers: bytes) -> Iterator[str]:
-    """A server that gives one answer a connection, whatever it is asked, and closes."""
+    """A server that gives each connection one answer, whatever the request, and closes."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -829,7 +829,7 @@ def test_addresses_are_told_from_targets(given: str, url: str | None) -> None:
         "http://a/b c",
         "http://a/\u00fc",
         "http://a:b:c",
-        # It was port 80 of that host, which the token then went to.
+        # This was taken for port 80 of that host, to which the token was then sent.
         "127.0.0.1:99999",
     ],
 )

@@ -1,8 +1,8 @@
 """The web page where a person chats with the agent and presses Approve.
 
     GET  /console                  the page, with its scripts and /console/style.css beside it
-    GET  /console/approvals        what waits for a decision and exists for this caller
-    GET  /console/approvals/{id}   how one of them stands: its state, and who decided it when
+    GET  /console/approvals        the pending calls that are visible to this caller
+    GET  /console/approvals/{id}   one of them: its state, and who decided it when
     POST /console/approvals/{id}   {"approve": true | false, "reason": "..."}
 
 design, section 1, item 6, and section 6, "Web pages".

@@ -1,4 +1,4 @@
-"""What waits for a decision, and the decision, as JSON for the page.
+"""Pending calls, and decisions on them, as JSON for the page.
 
 A decision is only recorded here. The call runs where its caller waits for it: over MCP by itself,
 in a conversation with the next request that carries the approved call.
@@ -20,9 +20,9 @@ from sayso_console.page import HEADERS
 
 PROTOCOL = "console"
 LIMIT = 100
-"""How many proposals one answer lists."""
+"""Most proposals in one answer."""
 _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
-"""The last second that ISO-8601 has a date of four digits for."""
+"""The last second that ISO-8601 can write with a year of four digits."""
 
 
 class ForeignPage(RequestError):
@@ -48,7 +48,8 @@ class NotPending(RequestError):
 class Verdict(BaseModel):
     """The body of a decision; the `reason` of a rejection goes to the model and into the ledger.
 
-    `input` is what an approval of an editable tool's call changes the input to.
+    `input` is what an approval of an editable tool's call changes the input to; `seen` is the
+    revision that the page showed.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -56,6 +57,7 @@ class Verdict(BaseModel):
     approve: bool
     reason: Annotated[str, Field(max_length=4_000)] | None = None
     input: dict[str, Any] | None = None
+    seen: Annotated[int, Field(ge=1)] | None = None
 
 
 _verdicts = BodyReader(Verdict, unique=True)
@@ -71,17 +73,17 @@ class Approvals:
         """`{"agent": {name, description, editable}, "approvals": [...], "next": str | null}`.
 
         The newest call of each principal comes first, then the second of each. `next` is the query
-        parameter `after` of the page behind this one.
+        parameter `after` of the next page.
 
-        Whoever proposed a call can change its input on approval where its tool says so: `editable`
-        has true, or the names of parameters, for each such tool.
+        The caller who proposed a call may change its input on approval if its tool allows that:
+        `editable` has true, or the names of parameters, for each such tool.
         """
         return await self._answered(request, self._list)
 
     async def one(self, request: Request) -> Response:
-        """How a call stands: `{"id", "state", "decision", "edited"}`, after a POST's decision; 404
-        when it does not exist for this caller."""
-        # Of two routes with one path, only the first one's methods would stand in `Allow`.
+        """The state of a call: `{"id", "state", "decision", "edited"}`, after a POST's decision;
+        404 if it does not exist for this caller."""
+        # With two routes for one path, `Allow` would list only the first one's methods.
         decides = request.method == "POST"
         return await self._answered(request, self._decide if decides else self._look)
 
@@ -101,7 +103,8 @@ class Approvals:
     async def _list(self, request: Request, caller: Caller) -> dict[str, Any]:
         page = await self.host.calls.pending(caller, LIMIT, after=request.query_params.get("after"))
         agent = self.host.agent
-        # Not with each call: the page has calls of its own, which a long list leaves out.
+        # Sent once, not with each call: calls in the page's own chat may be missing from a long
+        # list.
         editable = {tool.name: tool.editable for tool in agent.tools.values() if tool.editable}
         return {
             "agent": {"name": agent.name, "description": agent.description, "editable": editable},
@@ -124,6 +127,7 @@ class Approvals:
             kind=row.kind,
             reason=None if verdict.approve else verdict.reason or None,
             edited=verdict.input,
+            seen=verdict.seen,
             run=False,
         )
         return standing(decided)
@@ -135,9 +139,9 @@ class Approvals:
         return row
 
     def _refuse_foreign(self, request: Request) -> None:
-        """Raise ForeignPage unless the request is of this page (design, section 6, "Web pages").
+        """Raise ForeignPage unless this page sent the request (design, section 6, "Web pages").
 
-        Browsers send `Origin` with each POST; one without it comes from no page.
+        Browsers send `Origin` with each POST; a request without it comes from no page.
         """
         headers = request.headers
         origin = headers.get("origin")
@@ -145,7 +149,7 @@ class Approvals:
             site = headers.get("sec-fetch-site", "none")
             foreign = request.method == "POST" or site not in ("same-origin", "none")
         else:
-            # "*" lets any page chat; the list of all that waits is not for any page.
+            # "*" allows any page to chat, but not to read the list of pending calls.
             listed = origin in self.host.config.server.cors_origins
             own = origin.partition("://")[2].lower() == headers.get("host", "").lower()
             foreign = origin == "null" or not (listed or own)
@@ -159,7 +163,8 @@ def shown(row: Proposal) -> dict[str, Any]:
         "id": row.id,
         "type": row.kind,
         "name": row.name,
-        "input": row.input,
+        "input": row.runs,
+        "revision": row.revision,
         "description": row.description,
         "input_description": row.input_description,
         "intent": row.intent,
@@ -175,8 +180,8 @@ def shown(row: Proposal) -> dict[str, Any]:
 
 
 def standing(row: Proposal) -> dict[str, Any]:
-    """What became of a proposal; `decision` is null while there is none, `edited` unless the
-    approval changed the input. `who` is the authenticated principal, or who somebody says to be."""
+    """The state of a proposal; `decision` is null if there is none, `edited` unless the approval
+    changed the input. `who` is the authenticated principal, or the name that somebody claims."""
     decision = row.decision
     return {
         "id": row.id,

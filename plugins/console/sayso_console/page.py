@@ -1,4 +1,4 @@
-"""The files of the page, and the headers that keep everything else out of it."""
+"""The files of the page, and the headers that keep all foreign content out of it."""
 
 from importlib.resources import files
 
@@ -27,11 +27,11 @@ FILES = {
     "/console/style.css": ("style.css", "text/css; charset=utf-8"),
     **{f"/console/{name}.js": (f"{name}.js", SCRIPT) for name in MODULES},
 }
-"""Path, file and media type; they hold nobody's data."""
+"""Path, file and media type; they contain nobody's data."""
 
 HEADERS = {
     "cache-control": "no-store",
-    # Only these files run. Nothing is ever inserted as HTML, and no other page frames Approve.
+    # Only these files run. No text is ever inserted as HTML, and no other page can frame Approve.
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -43,7 +43,7 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""On every answer of the console."""
+"""Headers of every answer of the console."""
 
 
 def static(name: str, kind: str) -> Response:

@@ -1,4 +1,4 @@
-"""A real Chromium that drives the page; without it the tests of the page are skipped, but not in
+"""A real Chromium that drives the page; without it the tests of the page are skipped, except in
 continuous integration."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 PATIENCE = 60_000.0
-"""Milliseconds that the browser waits for what a test names."""
+"""Milliseconds that the browser waits for an element."""
 
 Opened = Callable[..., Any]
 
@@ -26,7 +26,7 @@ def _missing(what: str) -> None:
 # Its driver runs an event loop in this thread, so it ends before the next module begins.
 @pytest.fixture(scope="module")
 def profile() -> Iterator[Any]:
-    """One browser profile for a module; each test has a tab of its own, and what a tab keeps."""
+    """One browser profile for a module; each test has a tab of its own, with the tab's storage."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -52,14 +52,14 @@ def _profile_of(browser: Any) -> Any:
 def opened(profile: Any) -> Iterator[Opened]:
     """Open the console of a service; `width` and `height` are in pixels.
 
-    With `clock` the page has a profile of its own, and a clock that the test may stop.
-    What the page reports as wrong fails the test: exceptions, refused scripts, blocked content.
+    With `clock` the page has a profile of its own, and a clock that the test may stop. Errors that
+    the page reports fail the test: exceptions, refused scripts, blocked content.
     """
     pages: list[Any] = []
     wrong: list[str] = []
 
     def note(message: Any) -> None:
-        # A status that the page shows by itself.
+        # The page itself shows this status.
         if message.type == "error" and "Failed to load resource" not in message.text:
             wrong.append(message.text)
 

@@ -57,7 +57,7 @@ class Files:
         )
 
     def results(self) -> list[Result]:
-        """What the model was told by its last ask."""
+        """The results in the model's last ask."""
         turns: list[Turn] = list(self.model.asks[-1].turns)
         return [b for turn in turns for b in turn.blocks if isinstance(b, Result)]
 
@@ -67,7 +67,7 @@ def deleting(*paths: str) -> list[Call]:
 
 
 def rests(page: Any) -> None:
-    """Wait until no turn runs: only then the page takes a message and has kept the last one."""
+    """Wait until no turn runs: only then the page accepts a message and has stored the last one."""
     page.locator("#stop").wait_for(state="hidden")
 
 
@@ -86,13 +86,14 @@ def press(page: Any, name: str) -> None:
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
-    """What `work` gives; on a thread of its own, since the browser's driver has a loop here."""
+    """The result of `work`, run on a thread of its own, since the browser's driver has a loop
+    here."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result(60)
 
 
 def sent(page: Any) -> list[Any]:
-    """The bodies that the page sends to the agent, as they come."""
+    """The bodies that the page sends to the agent, as they arrive."""
     bodies: list[Any] = []
 
     def note(request: Any) -> None:
@@ -133,7 +134,7 @@ def test_update_that_comes_again_at_once_is_counted_in_its_line(
         for number in range(4):
             context.update(str(number))
 
-    # With a response interceptor all of them come as the same words.
+    # With a response interceptor all of them arrive with the same words.
     agent = Agent(
         model=scripted([Call("1", "count", {})], "Counted."),
         tools=[count],
@@ -171,7 +172,7 @@ def test_long_reply_is_laid_out_once_a_frame_and_followed_to_its_end(
     say(page, "hello")
     sees(page, "word2999")
     rests(page)
-    # With a look for each word a reply of this length froze the page for half a minute.
+    # When the page checked after each word, a reply of this length froze it for half a minute.
     assert page.evaluate("looks <= 2 * frames_asked + 10")
     page.wait_for_function("scrollY + innerHeight > document.documentElement.scrollHeight - 160")
 
@@ -224,7 +225,7 @@ def test_long_log_in_the_message_field_does_not_freeze_the_page(
 ) -> None:
     page = opened(served(sayso_served, lambda messages, context: "Thanks."))
     plain, ours = page.evaluate(FILLED)
-    # The browser looks for the direction of `dir=auto` in quadratic time.
+    # The browser computes the direction of `dir=auto` in quadratic time.
     assert ours < 3 * plain
 
 
@@ -667,7 +668,7 @@ def test_only_the_decision_that_is_refused_is_taken_back(
     say(page, "delete both")
     page.get_by_role("region", name="Proposed tool call").nth(1).wait_for()
     rests(page)
-    # A look of the page's own would tell before the decisions are sent.
+    # The page's own refresh would show it before the decisions are sent.
     page.route("**/console/approvals", lambda route: route.abort())
     decided_elsewhere(service, 1, approved=False, reason="by another")
     press(page, "Approve")
@@ -688,7 +689,7 @@ def test_only_the_decision_that_is_refused_is_taken_back(
 
 
 def look_again(page: Any) -> None:
-    """Have the page look for what waits elsewhere, now rather than in some seconds."""
+    """Make the page refresh its list of pending calls now rather than in some seconds."""
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
 
@@ -853,7 +854,7 @@ def test_call_of_this_conversation_says_when_another_has_decided_it(
     bob.get_by_role("region", name="Waiting elsewhere").wait_for()
     edits(bob, '{"hours": 3, "pet": "Ben"}')
     bob.get_by_text("Approved book, edited").wait_for()
-    # Ann would approve what she does not see.
+    # Ann would approve a call that she does not see.
     look_again(ann)
     card = ann.get_by_role("region", name="Proposed tool call")
     card.get_by_text("Already approved with another input over a console").wait_for()
@@ -903,7 +904,7 @@ def test_page_asks_after_no_call_that_has_not_come_up_in_a_long_list(
     rests(page)
     look_through(page)
     look_through(page)
-    # It does ask after those of another client that these have pushed off the list.
+    # It still asks about calls that another client's calls have pushed off the list.
     ours = [row.id for row in waiting(service) if row.protocol != "mcp"]
     assert len(ours) == 2
     assert [url for url in asked if url.endswith(tuple(ours))] == []
@@ -979,7 +980,7 @@ def test_reason_outlives_a_decision_that_could_not_be_sent(
     sayso_served: Served, opened: Opened, status: int | None, told: str
 ) -> None:
     def lost(route: Any) -> None:
-        # A gateway's answer, where no service stands behind it.
+        # A gateway's answer if no service is behind it.
         route.fulfill(status=status, body="no backend") if status else route.abort()
 
     service = served(sayso_served, Files().agent)
@@ -1095,26 +1096,26 @@ def state(service: Service, row: Proposal) -> str:
 
 
 def spot(locator: Any) -> tuple[float, float]:
-    """Where the middle of a button is, for a pointer that does not look again before it presses."""
+    """The middle of a button, for a pointer that does not look again before it presses."""
     box = locator.bounding_box()
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
 def stop_clock(page: Any) -> None:
-    """From here on a press comes as early after a change as one can."""
+    """Stop the clock: from here on a press comes as soon after a change as possible."""
     from playwright.sync_api import Error
 
     for ahead in (0.1, 1.0, 10.0):
         try:
             page.clock.pause_at(page.evaluate("Date.now()") / 1000 + ahead)
         except Error:
-            # A busy machine: that moment has passed.
+            # The machine is busy, and that moment has passed.
             continue
         return
 
 
 def look_through(page: Any) -> None:
-    """Have the page look for what waits, and wait until it has taken the answer."""
+    """Make the page refresh its list, and wait until it has processed the answer."""
     with page.expect_response("**/console/approvals") as answer:
         look_again(page)
     answer.value.finished()
@@ -1140,7 +1141,7 @@ def test_press_for_a_call_that_has_just_gone_does_not_decide_the_next_one(
     look_through(page)
     assert state(service, second) == "PENDING"
     page.get_by_text("Already rejected over the command line").wait_for()
-    # However long the pointer rests there: nothing moves up under it.
+    # However long the pointer rests there, nothing moves up under it.
     page.clock.fast_forward(60_000)
     look_through(page)
     page.mouse.click(*here)
@@ -1167,7 +1168,7 @@ def test_what_a_flood_pushes_off_the_first_page_is_found_on_further_ones(
     proposed(service, *map(str, range(105)))
     look_through(page)
     look_through(page)
-    # It waits all the same, and its card says so.
+    # It is still pending, and its card says so.
     assert cards.count() == 101
     cards.filter(has_text="early").get_by_role("button", name="Approve", exact=True).wait_for()
     assert panel.get_by_text("No longer waits").count() == 0
@@ -1218,7 +1219,7 @@ def test_button_that_has_just_moved_takes_no_press(sayso_served: Served, opened:
     assert after != before
     page.mouse.click(*before)
     page.mouse.click(*after)
-    # Nor one that began too early and ended late.
+    # A press that began too early and ended late does not count either.
     page.mouse.move(*after)
     page.mouse.down()
     page.clock.run_for(1000)
@@ -1344,7 +1345,7 @@ def test_message_that_was_sent_again_by_hand_is_not_sent_by_signing_in(
     page.get_by_label("This service asks for a token").wait_for()
     say(page, "hello")
     page.get_by_role("alert").wait_for()
-    # The page's own look takes its time; the person does not wait for it.
+    # The page's own refresh takes time; the person does not wait for it.
     page.route("**/console/approvals", lambda route: route.abort())
     page.get_by_label("This service asks for a token").fill("a-token-for-ann-0123456789")
     page.keyboard.press("Enter")
@@ -1404,7 +1405,7 @@ def test_page_uses_v1_where_v2_is_missing(sayso_served: Served, opened: Opened) 
 def test_page_goes_on_after_a_gateway_that_found_no_service(
     sayso_served: Served, opened: Opened
 ) -> None:
-    # As one answers in front of a service that is being replaced.
+    # Answers like a gateway in front of a service that is being replaced.
     files = Files("Hello.")
     service = served(sayso_served, files.agent)
     page = opened(service)
@@ -1466,7 +1467,7 @@ def test_page_works_by_keyboard_alone(sayso_served: Served, opened: Opened) -> N
     approve = page.get_by_role("button", name="Approve", exact=True)
     approve.wait_for()
     expect(approve).to_be_enabled(timeout=60_000)
-    # Focus stays in the message field: a key that was meant for it decides nothing.
+    # The focus stays in the message field: a key meant for it decides nothing.
     page.keyboard.press("Enter")
     assert files.ran == []
     assert page.locator("#text").evaluate("e => e === document.activeElement")

@@ -337,7 +337,7 @@ def test_expired_calls_are_settled_and_not_listed(sayso_served: Served) -> None:
 
 
 def pages(service: Service) -> Iterator[list[Any]]:
-    """What waits, page by page."""
+    """The pending calls, page by page."""
     query = ""
     while True:
         answer = service.get(f"/console/approvals{query}").json()

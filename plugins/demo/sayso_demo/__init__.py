@@ -1,6 +1,6 @@
 """`sayso demo`: an agent with real tools; and the offline model, which answers without a key.
 
-The plugin is this module: a service has no use for it, and the command line loads it alone.
+The plugin is this module: a service does not use it, and the command line loads it alone.
 """
 
 from __future__ import annotations

@@ -27,11 +27,11 @@ _PATHS = {"v2": "/api/chat", "v1": "/api/sendMessage"}
 def command(config_file: Path | None, port: int | None, model: str | None) -> None:
     """Serve the demo agent on 127.0.0.1: it looks at this machine, and asks before it acts.
 
-    It tells disk usage, largest files, processes, memory and the tail of a log at once. Deleting
-    a file of its own folder and running a shell command wait until you approve them.
+    It shows disk usage, largest files, processes, memory and the tail of a log at once. Deleting a
+    file of its own folder and running a shell command wait until you approve them.
 
-    Without --model the offline model answers: it needs no key and no network, and
-    matches your words to tools. It is no language model.
+    Without --model the offline model answers: it needs no key and no network, and matches your
+    words to tools. It is no language model.
 
     \b
     Examples:
@@ -55,7 +55,7 @@ def command(config_file: Path | None, port: int | None, model: str | None) -> No
 
 
 def _what_next(path: str | None, page: bool, url: str) -> None:
-    # Without a protocol the start has said which to install, and there is nothing to try.
+    # Without a protocol the start has named the one to install, and there is nothing to try.
     click.echo(("" if path is None else _steps(path, page, url)) + "Ctrl-C ends the service.\n")
 
 
@@ -74,7 +74,7 @@ def _steps(path: str, page: bool, url: str) -> str:
 
 
 def _program() -> str:
-    """How this program is called from the shell: `sayso` where that is on the path."""
+    """The way to call this program from the shell: `sayso` if that is on the path."""
     started = Path(sys.argv[0])
     if started.name == "sayso":
         return _callable(started)

@@ -40,7 +40,7 @@ SAMPLES = {
         f"2026-11-21T08:{minute:02}:00Z INFO request {minute} answered\n" for minute in range(40)
     ),
 }
-"""The files of the workspace; the ones that were deleted come back when the agent is made."""
+"""The files of the workspace; deleted ones are restored when the agent is made."""
 
 SYSTEM_PROMPT = (
     "You look after this machine. Look before you answer: the reading tools run at once. "
@@ -56,7 +56,7 @@ def disk_usage(path: str = "/") -> str:
         path: A path on the disk or file system, such as / or /home.
     """
     usage = shutil.disk_usage(_existing(path))
-    # As df counts it: what only root may use is neither used nor free.
+    # Like df: space that only root may use counts as neither used nor free.
     percent = 100 * usage.used / max(usage.used + usage.free, 1)
     return (
         f"The file system of {path} is {percent:.0f} % full: {_size(usage.used)} of "
@@ -66,7 +66,7 @@ def disk_usage(path: str = "/") -> str:
 
 @tool(read_only=True)
 def largest_files(path: str, context: RequestContext, count: Count = 10) -> str:
-    """What fills the disk under a folder: the largest, biggest files and folders, big first.
+    """List what fills the disk under a folder: the largest, biggest files and folders, big first.
 
     Args:
         path: The folder to look in, such as /usr or /var/log.
@@ -256,7 +256,7 @@ class _Scan:
     cut: bool = False
 
     def run(self) -> Iterator[str]:
-        """Walk, giving a line of progress each second."""
+        """Walk, yielding a line of progress each second."""
         device = self.root.stat().st_dev
         linked: set[int] = set()
         waiting = deque([(str(self.root), "")])

@@ -1,4 +1,4 @@
-"""`sayso demo` as a newcomer meets it: the process, what it prints, and its two sentences."""
+"""`sayso demo` as a newcomer meets it: the process, its output, and its two sentences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 class Demo:
-    """A running `sayso demo`; `said` is what it printed so far."""
+    """A running `sayso demo`; `said` is its output so far."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.workspace = folder / f"sayso-demo-{os.geteuid()}"
@@ -124,7 +124,7 @@ def test_printed_page_is_there(demo: Demo) -> None:
 
 
 def pasted(said: str) -> Json:
-    """What the printed curl line gives."""
+    """The reply to the printed curl line."""
     found = re.search(r"^  (curl .*\n.*)$", said, re.MULTILINE)
     assert found, said
     done = subprocess.run(

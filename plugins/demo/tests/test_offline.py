@@ -339,7 +339,7 @@ def test_its_examples_are_understood() -> None:
 
 
 def test_tool_with_a_choice_of_nothing_is_told_like_any_other() -> None:
-    # As a server's list of projects may be, before there is one.
+    # A server's list of projects may be empty at first.
     schema = {"type": "object", "properties": {"project": {"enum": []}}, "required": ["project"]}
     text = told("what can you do?", tools=(ToolDefinition("drop", "Drop a project.", schema),))
     assert '`drop(project="…")`' in text

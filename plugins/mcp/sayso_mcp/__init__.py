@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator
 
 from sayso import Duration, Host, Plugin, hookimpl
+from sayso_mcp.credentials import ClientCredentials
 from sayso_mcp.source import MCPServer, mcp_server
 
 if TYPE_CHECKING:
     import click
 
-__all__ = ["MCP", "MCPServer", "mcp_server"]
+__all__ = ["MCP", "ClientCredentials", "MCPServer", "mcp_server"]
 
 logger = logging.getLogger("sayso.mcp")
 
@@ -57,19 +58,27 @@ class MCP(Plugin):
         """Address to listen on; absent: `server.host`."""
         transport: Literal["sse", "stdio", "streamable-http"] = "sse"
         """How clients connect (interface.md, "Limits"); streamable-http is what they prefer."""
-        approvals: Literal["client", "deny", "console"] = "client"
-        """Who approves gated tools: the client's human, nobody, or a person on Sayso's page."""
+        approvals: Literal["client", "inbox", "deny"] = "client"
+        """The approver of gated tools: the client's user; "inbox": only a person where the service
+        runs; "deny": nobody, so that they do not run over MCP."""
         ask_timeout: Duration = Field(default=600.0, gt=0)
         """How long a question to a human may stay open."""
         page: str | None = None
-        """Address of Sayso's page as people reach it; absent: that of the console, where the same
-        service has it on an address of its own."""
+        """Address at which people reach Sayso's page. By default that of the console, if this
+        service serves it under an address of its own."""
         chat: str = Field(default="chat", pattern=r"^[a-zA-Z0-9_-]{0,64}$")
         """Name of the tool that talks to the agent; empty: there is none."""
         hosts: list[str] = []
         """Further `Host` names that are answered, with or without a port."""
         origins: list[str] = []
         """Origins of web pages that may call, such as "https://example.com"."""
+        icon: str | None = None
+        """Picture of the server that clients show: an address, or a `data:` URI."""
+        url: str | None = None
+        """Address of the MCP server as clients reach it, such as "https://tools.example/mcp";
+        absent: as each request names it."""
+        authorization_servers: list[str] = []
+        """Issuers of tokens, which clients are told of (RFC 9728); absent: `auth.jwt.issuer`."""
         key_file: Path | None = None
         """Secret that seals the state of open questions; absent: `mcp.key` in the state folder."""
 
@@ -79,6 +88,21 @@ class MCP(Plugin):
             if page is not None and not _PAGE.fullmatch(page):
                 raise ValueError("expected an address such as 'https://example.com/console'")
             return page
+
+        @field_validator("icon")
+        @classmethod
+        def _as_clients_show_it(cls, icon: str | None) -> str | None:
+            if icon is not None and not _PAGE.fullmatch(icon) and not icon.startswith("data:"):
+                raise ValueError("expected an address such as 'https://example.com/icon.png'")
+            return icon
+
+        @field_validator("url", "authorization_servers")
+        @classmethod
+        def _as_clients_ask_there(cls, given: Any) -> Any:
+            for address in [given] if isinstance(given, str) else given or ():
+                if not _PAGE.fullmatch(address):
+                    raise ValueError("expected an address such as 'https://login.example'")
+            return given
 
         @field_validator("hosts")
         @classmethod
@@ -99,7 +123,7 @@ class MCP(Plugin):
 
     @hookimpl
     def register_routes(self, host: Host) -> None:
-        """None. The port that the service itself has is refused here, before anything starts."""
+        """Return None. Refuse the port that the service itself uses, before anything starts."""
         if self.settings.transport != "stdio" and 0 < self.settings.port == host.config.server.port:
             from sayso_mcp.running import check_port
 
@@ -108,7 +132,7 @@ class MCP(Plugin):
     @hookimpl
     @asynccontextmanager
     async def lifespan(self, host: Host) -> AsyncIterator[None]:
-        """The MCP server's life on the service's loop."""
+        """Run the MCP server on the service's loop."""
         from sayso_mcp.running import beside
 
         settings = self.settings_beside(host)
@@ -120,7 +144,7 @@ class MCP(Plugin):
             yield
 
     def settings_beside(self, host: Host) -> Any:
-        """The settings with the page that the service itself has."""
+        """The settings, with the page of this service filled in."""
         page = self.settings.page or _page(host)
         return self.settings.model_copy(update={"page": page})
 
@@ -133,7 +157,7 @@ class MCP(Plugin):
 
 
 def _page(host: Host) -> str | None:
-    """The address of the console beside the MCP server, where people can reach it by that."""
+    """The console's address beside the MCP server, if people can reach it there."""
     server = host.config.server
     if (
         host.plugins.get("console") is None

@@ -1,6 +1,6 @@
-"""Which request is over by a message that is none, or is an error without an id.
+"""Requests that end by an invalid message, or by an error without an id.
 
-The SDK drops both, and the call would wait for its timeout.
+The SDK drops both, so the call would wait until its timeout.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _UNREAD = "its answer cannot be read"
 
 
 class Asked:
-    """The way to a server, which knows what was asked on it and has no answer yet."""
+    """The stream to a server; remembers which requests have no answer yet."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -32,11 +32,11 @@ class Asked:
                 self._open.pop(str((params or {}).get("requestId")), None)
         await self._inner.send(item)
 
-    def told(self, found: Any) -> Any:
-        """What came; in place of what the SDK would drop, the error of the request it ends.
+    def received(self, found: Any) -> Any:
+        """The message received; a message that the SDK would drop becomes an error of its request.
 
-        An error without an id is that of the only open call. Nobody can tell whether the server
-        means something else by it: so the call is never said to have had no effect.
+        An error without an id is attributed to the only open call. The server may have meant
+        something else by it, so the call is never reported as having had no effect.
         """
         if isinstance(found, ValidationError) and (id_ := _answers(found)) is not None:
             found = _error(id_, _UNREAD)
@@ -65,7 +65,7 @@ class Asked:
 
 
 def _answers(found: ValidationError) -> Any:
-    """The id of the request that is answered by what could not be read; None: it answers none."""
+    """The id of the request that an unreadable message answers; None if it answers none."""
     given = found.errors(include_url=False)[0]["input"]
     if isinstance(given, str):
         return answered(given[:PART].encode("utf-8", "replace"))

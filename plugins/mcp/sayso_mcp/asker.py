@@ -1,7 +1,8 @@
-"""What an MCP server asks while it runs a tool of the agent: a person decides on it, as on a call.
+"""Questions that an MCP server asks while it runs one of the agent's tools (elicitation).
 
-The question is a proposal of a tool that no model is offered. Approved, the server gets its yes;
-rejected, or where nobody can be found who is behind the call, its question is declined.
+Each is a proposal of a tool that no model is offered, and a person decides on it as on a call.
+Approved, the server gets its yes. Rejected, or if it is not certain whose call the question belongs
+to, it is declined.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ _SCHEMA = {
 
 @dataclass(frozen=True, slots=True)
 class CallUnderWay:
-    """A call under way: the tool, and whom it runs for."""
+    """A running call: the tool, and the context of the request that it runs for."""
 
     tool: str
     context: RequestContext
 
     @property
     def caller(self) -> Caller:
-        """Whoever is behind the call."""
+        """The caller on whose behalf the tool runs."""
         return Caller(self.context.protocol or "mcp", self.context.principal)
 
 
@@ -71,9 +72,10 @@ class Asker:
         return types.ElicitResult(action="decline")
 
     def _asked(self) -> CallUnderWay | None:
-        """The call that the question is of; None where it may be that of another person.
+        """The call that the question belongs to; None if it could belong to another person.
 
-        The protocol does not say it.
+        The protocol does not name the call. It is certain whom to ask only while all running calls
+        are of one person.
         """
         running = list(self.calls.values())
         people = {(a.context.principal, a.context.platform.tenant_name) for a in running}
@@ -103,21 +105,24 @@ class Asker:
         if row.state == "PENDING":
             await calls.withdraw([row.id], caller, _ENDED)
         if row.state == "APPROVED":
-            row = await calls.decide(row.id, caller, approved=True, platform=platform)
+            row = await calls.decide(
+                row.id, caller, approved=True, platform=platform, seen=row.revision
+            )
         return bool(row.state == "DONE")
 
     async def _decided(self, host: SourceHost, row: Proposal, asked: CallUnderWay) -> Proposal:
-        """The proposal once somebody has decided, or as it stands when the call has ended."""
+        """The proposal once somebody has decided on it, or as it is when the call ends."""
         while row.state in ("PENDING", "EXECUTING") and asked in self.calls.values():
-            await asyncio.sleep(_LOOK)
-            found: Proposal | None = await host.calls.look(row.id, asked.caller)
-            row = found or row
+            if row.state == "EXECUTING":
+                await asyncio.sleep(_LOOK)
+            rows = await host.calls.settled([row.id], asked.caller, _LOOK)
+            row = rows[0] if rows else row
         return row
 
 
 def field_of(params: types.ElicitRequestParams) -> str | None:
-    """The one field of a form that a yes answers; None where more has to be said, or a page is to
-    be opened."""
+    """The only field of a form if a yes answers it; None if the form needs more, or asks to open a
+    page."""
     if not isinstance(params, types.ElicitRequestFormParams):
         return None
     schema: dict[str, Any] = params.requested_schema

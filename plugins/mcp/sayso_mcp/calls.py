@@ -1,12 +1,12 @@
-"""Tool calls over MCP: through the core's gate, gated ones as `approvals` says."""
+"""Tool calls over MCP: all run through the core's gate; `approvals` says who approves gated
+ones."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -26,29 +26,33 @@ from sayso import (
 )
 from sayso_mcp import questions, waiting
 from sayso_mcp.content import check_json, result_of, said, unknown, without_nulls
+from sayso_mcp.endings import edited, ended
 from sayso_mcp.outputs import output_schema, typed
 from sayso_mcp.peers import Context, Peer, Remembered, caller_of, is_modern, peer_of
 from sayso_mcp.person import Person
-from sayso_mcp.progress import Progress, progress_of, told
+from sayso_mcp.progress import Progress, progress_of, status_lines
 from sayso_mcp.questions import Answer
 from sayso_mcp.waiting import Waiting
 
 logger = logging.getLogger("sayso.mcp")
 Result = types.CallToolResult | types.InputRequiredResult
+WithCard = Callable[[Context, types.CallToolResult, Iterable[Any]], types.CallToolResult]
 INTENT = "sayso/intent"
-"""The key of `_meta` under which a client may say why it calls."""
+"""The key of `_meta` with which a client may say why it calls."""
 _TIMED_OUT = re.compile(r"tim(e|ed)[\s_-]*out", re.IGNORECASE)
 _AROUND = 2
-"""Levels of JSON around the arguments of a call."""
+"""Levels of JSON that the request adds around the arguments of a call."""
 
 
 class ToolCalls:
-    """Calls of the agent's tools. A gated one is recorded before anybody is asked, and runs at
-    most once, by the ledger, whatever is replayed."""
+    """Calls of the agent's tools. A gated call is recorded before anybody is asked. The ledger
+    makes sure that it runs at most once, however often the request is sent."""
 
     def __init__(self, host: Host, settings: Any) -> None:
         self.host = host
         self.settings = settings
+        self.with_card: WithCard = _without_card
+        """Adds the approval card of pending calls to a result, if the client shows it."""
         self.stopping = asyncio.Event()
         self.running = 0
         self.waiting = Remembered(Waiting)
@@ -64,22 +68,22 @@ class ToolCalls:
         return result
 
     def person(self, context: Context, sending: Progress | None) -> Person:
-        """Whoever can be asked behind a request."""
+        """The person at the client of this request."""
         gone = partial(self.is_gone, context)
         caller = caller_of(context)
         return Person(self.host, self.settings, self.stopping, context, caller, sending, gone)
 
     async def is_gone(self, context: Context) -> bool:
-        """Whether the client has closed the connection that the result of a request would take."""
+        """Whether the client has closed the connection on which the result would be sent."""
         request: Request | None = context.request
-        # Over sse the result takes another way than the request, which is answered at once.
+        # Over sse the request is answered at once; the result is sent on another connection.
         if request is None or self.settings.transport == "sse":
             return False
         return await request.is_disconnected()
 
     async def cancelled(self, context: Context, params: types.CancelledNotificationParams) -> None:
-        """Withdraw the calls that a client wants no more while its person is asked; those that the
-        client only gave up waiting for stay open."""
+        """Withdraw the calls of a cancelled request whose person is still being asked. They stay
+        open if the client only stopped waiting: the reason then says that it timed out."""
         asked = peer_of(context).asked
         ids = asked.get(str(params.request_id))
         if ids is None or _TIMED_OUT.search(params.reason or ""):
@@ -92,7 +96,7 @@ class ToolCalls:
         await self.keep(self.host.calls.withdraw(ids, caller, waiting.CANCELLED))
 
     def keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run `work` to its end, also without anybody waiting."""
+        """Run `work` to its end even if nobody waits for it."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -104,7 +108,8 @@ class ToolCalls:
             logger.debug("a call over MCP ended with an error", exc_info=error)
 
     async def close(self, seconds: float) -> None:
-        """Let decisions that nobody waits for be carried out; for the end of the service."""
+        """Wait for decisions that are carried out with nobody waiting; used when the service
+        stops."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=seconds)
 
@@ -129,11 +134,13 @@ class _Call:
         self.person = calls.person(context, self.sending)
         self.known = calls.waiting.get(waiting.who(self.caller))
         self.runs_on = False
-        """Whether the client was told that its call still runs: it has yet to learn the end."""
+        """Whether the client was told that its call still runs, so that it has yet to get the
+        outcome."""
 
     @cached_property
     def key(self) -> str:
-        """What finds the proposal of the same call; for an input that was checked."""
+        """The key under which the same call finds its proposal; the input must have been
+        checked."""
         return waiting.digest(self.name, self.input)
 
     async def result(self) -> Result:
@@ -164,7 +171,7 @@ class _Call:
             raise Busy
         self.calls.running += 1
         try:
-            async with told(self.sending) as update:
+            async with status_lines(self.sending) as update:
                 async with asyncio.timeout(self.host.config.limits.turn_time) as limit:
                     outcome = await self.host.calls.run(
                         self.name,
@@ -202,7 +209,7 @@ class _Call:
         )
 
     async def _gated(self) -> Result:
-        """Have the person decide: at the client where it can ask, else on Sayso's page.
+        """Have a person decide: at the client if it can ask them, otherwise on Sayso's page.
 
         From 2026-07-28 on the question is a result, and the answer comes with a second call whose
         sealed state brings the proposal's id back, bound to this tool and these arguments.
@@ -228,17 +235,19 @@ class _Call:
             row = await self.host.calls.look(row.id, self.caller) or row
         if row.state == "PENDING":
             self.known.leave(self.key, row.id)
-            return waiting.pending(row, self.settings.page)
+            pending = waiting.pending(row, self.settings.page)
+            return self.calls.with_card(self.context, pending, [row])
         return await self._delivered(row.id, await self._standing(row))
 
     @property
     def _has_a_way(self) -> bool:
-        """Whether anybody could ever decide: another process, too, where they share the ledger."""
-        elsewhere = self.settings.approvals == "console" or self.settings.page
+        """Whether anybody could decide at all; if the ledger is shared, this may be another
+        process."""
+        elsewhere = self.settings.approvals == "inbox" or self.settings.page
         return bool(self.person.is_there or elsewhere or self.host.shares_ledger)
 
     def _round(self) -> tuple[str | None, types.ElicitResult | None]:
-        """The proposal's id of an earlier round, and the answer that this one brings."""
+        """The proposal's id from an earlier round, and the answer sent with this one."""
         if not is_modern(self.context):
             return None, None
         answer = (self.params.input_responses or {}).get("approval")
@@ -247,10 +256,10 @@ class _Call:
         )
 
     async def _proposal(self, state: str | None) -> Proposal:
-        """The proposal of an earlier round, or the one that this call already has, else a new one.
+        """The proposal of the earlier round, or the one this call already has, or a new one.
 
-        One whose person is asked at the client is this call's alone: the same call beside it is
-        another one, until this one has given up.
+        While the client asks its person about a proposal, no other call uses it: the same call sent
+        in parallel gets a proposal of its own until the first one stops waiting.
         """
         async with self.known.lock:
             row = await (self._open() if state is None else self._of_round(state))
@@ -265,7 +274,7 @@ class _Call:
         await self.known.read(self.host, self.caller)
         id_ = self.known.ids.get(self.key)
         row = None if id_ is None else await self.host.calls.look(id_, self.caller)
-        asked_about = self.person.fills_forms and id_ not in self.known.given_up
+        asked_about = self.person.fills_forms and id_ not in self.known.no_longer_asked
         return None if row is not None and row.state == "PENDING" and asked_about else row
 
     async def _of_round(self, id_: str) -> Proposal:
@@ -275,14 +284,15 @@ class _Call:
         return row
 
     async def _asked(self, row: Proposal) -> Answer | None:
-        """The person's answer up to 2025-11-25, where the question is a request to the client while
-        its call waits; None where they gave none: the proposal then stays open."""
+        """The person's answer up to protocol 2025-11-25, where the question is a request to the
+        client while its call waits. None if the person gave no answer; the proposal then stays
+        open."""
         request = str(self.context.request_id)
         self.peer.asked[request] = [row.id]
         try:
             answer = await self.person.asked(row)
         except asyncio.CancelledError:
-            # Unless the client has said that it wants the call no more.
+            # Unless the client cancelled the call itself, which removes the entry.
             if request in self.peer.asked:
                 self.known.leave(self.key, row.id)
                 logger.info("the client of call %s is gone; the call can still be decided", row.id)
@@ -303,17 +313,18 @@ class _Call:
     async def _carried_out(
         self, id_: str, answer: Answer, approved: Mapping[str, Any] | None = None
     ) -> types.CallToolResult:
-        """Decide and run the call; `approved` is the input that was approved elsewhere, without it
-        the person at the client has seen the one that was proposed."""
+        """Decide on the call and run it. `approved` is the input that was approved elsewhere;
+        without it, the person at the client has seen the proposed input."""
         ran: list[Outcome] = []
         limit = self.host.config.limits.turn_time
         asked = await self.host.calls.look(id_, self.caller)
-        # The client sent its own words, of which the ledger has what the tool gets.
+        # The client sends the input as it was proposed; the ledger has the input that the tool
+        # gets.
         same = asked is not None and asked.asked == self.input
         input = asked.input if asked is not None and same else self.input
         if same and approved is not None:
             input = dict(approved)
-        async with told(self.sending) as update:
+        async with status_lines(self.sending) as update:
             work = self.host.calls.decide(
                 id_,
                 self.caller,
@@ -327,7 +338,7 @@ class _Call:
             )
             try:
                 async with asyncio.timeout(limit) as timer:
-                    # It goes on when the request is cancelled meanwhile.
+                    # Shielded: the decision is carried out even if the request is cancelled.
                     row = await asyncio.shield(self.calls.keep(work))
             except TimeoutError:
                 if not timer.expired():
@@ -342,63 +353,48 @@ class _Call:
                 return self._still(f"the approved call {id_} is still running")
         if row.state == "APPROVED" and answer.approved:
             return self._still(
-                f"the call {id_} was approved and has not begun, because no thread was free for it "
-                "in time; call the tool again"
+                f"the call {id_} was approved and has not begun: no thread was free for it in "
+                "time, the service stood still, or it needs a credential that it had when it was "
+                "proposed; call the tool again"
             )
-        return _told(row, self._shown(ran[0])) if ran else self._ended(row)
+        return edited(row, self._shown(ran[0])) if ran else self._ended(row)
 
     async def _refused(self, id_: str, error: InvalidRequest) -> types.CallToolResult:
-        """Why a decision does not count; of a call that was decided otherwise, how it stands."""
+        """Why a decision does not count; for a call that was already decided, how it stands."""
         row = await self.host.calls.look(id_, self.caller)
         if row is not None and row.state != "PENDING" and row.asked == self.input:
             return self._ended(row)
         return said(f"Not run: {error.items[0]['msg']}", error=True)
 
     def _ended(self, row: Proposal) -> types.CallToolResult:
-        match row.state:
-            case "DONE":
-                return _told(row, said(row.output or ""))
-            case "FAILED" | "INDETERMINATE":
-                return _told(row, said(row.output or "Error: the tool failed", error=True))
-            case "REJECTED":
-                reason = row.decision.reason if row.decision else None
-                why = f": {reason}" if reason else ""
-                return said(f"Not run: the call was rejected{why}", error=True)
-            case "EXPIRED":
-                return said("Not run: the approval expired", error=True)
-            case "APPROVED":
-                text = "Not run: it was approved elsewhere, but not by the answer given here"
-                return said(text, error=True)
-        return self._still(f"the approved call {row.id} is still running")
+        return ended(row) or self._still(f"the approved call {row.id} is still running")
 
     def _still(self, text: str) -> types.CallToolResult:
         self.runs_on = True
         return said(f"Error: {text}", error=True)
 
     async def _standing(self, row: Proposal) -> types.CallToolResult:
-        """How a call stands; one that was approved and has not run, runs now."""
+        """How a call stands. If it was approved and has not run, run it now."""
         if row.state in ("APPROVED", "EXECUTING"):
-            # Approved elsewhere, perhaps with another input: that is what was said yes to.
+            # It was approved elsewhere, perhaps with an edited input; run the input that was
+            # approved.
             return await self._carried_out(row.id, Answer(True, None), row.runs)
         return self._ended(row)
 
     async def _delivered(self, id_: str, result: types.CallToolResult) -> types.CallToolResult:
-        """The result; the same call finds the proposal again unless this reaches the client."""
+        """The result. Unless it reaches the client, the same call will find the proposal again."""
         if await self._reaches_nobody():
             self.known.leave(self.key, id_)
         else:
-            # The same call may have asked anew meanwhile.
+            # The same call may have made a new proposal meanwhile, so forget only this one.
             self.known.forget(self.key, id_)
         return result
 
     async def _reaches_nobody(self) -> bool:
-        """Whether the client has yet to learn the end: its call runs on, or lost its connection."""
+        """Whether the client will not learn the outcome from this reply: the call still runs, or
+        the connection is closed."""
         return self.runs_on or await self.calls.is_gone(self.context)
 
 
-def _told(row: Proposal, result: types.CallToolResult) -> types.CallToolResult:
-    """The result, and after it that it is of another input than the client's."""
-    if row.edited is not None:
-        words = f"(The approver changed the input to {json.dumps(row.edited)}.)"
-        result.content.append(types.TextContent(text=words))
+def _without_card(_: Context, result: types.CallToolResult, __: Any) -> types.CallToolResult:
     return result

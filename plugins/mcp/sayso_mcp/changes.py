@@ -1,4 +1,4 @@
-"""Notices that the list of tools is another one, for the clients that have listed them."""
+"""Notifications to clients that have listed the tools when the list changes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sayso_mcp.peers import Peer
 
 
 class Changes:
-    """Tells clients of both eras: sessions by a notification, from 2026-07-28 on those that
-    listen."""
+    """Notifies clients of both eras: older ones through their session, and from 2026-07-28 on the
+    ones that listen."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -26,18 +26,18 @@ class Changes:
         self.listen = ListenHandler(self._bus)
         agent.tool_listeners.append(self._changed)
 
-    def tell(self, peer: Peer, session: ServerSession) -> None:
-        """Tell this client from now on."""
+    def notify(self, peer: Peer, session: ServerSession) -> None:
+        """Notify this client from now on."""
         self._sessions[peer] = session
 
     def close(self) -> None:
-        """Tell nobody any more."""
+        """Send no more notifications."""
         with suppress(ValueError):
             self._agent.tool_listeners.remove(self._changed)
         self.listen.close()
 
     def _changed(self) -> None:
-        # The loop may have ended.
+        # The loop may already be closed.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._begin)
 

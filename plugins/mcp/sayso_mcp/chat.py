@@ -1,6 +1,6 @@
-"""The tool `chat`: a turn with the agent, and those that go on with it once calls are decided.
+"""The tool `chat`: a turn with the agent, and further turns once its calls are decided.
 
-Nothing in its input can approve anything: a person answers a question, or decides elsewhere.
+Its input cannot approve anything: a person answers a question, or decides elsewhere.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sayso_mcp.calls import Result, ToolCalls
 from sayso_mcp.content import said
 from sayso_mcp.conversations import Conversations, Held, Standing, Wire, key_of
 from sayso_mcp.peers import Context, caller_of, is_modern, peer_of
-from sayso_mcp.progress import Progress, progress_of
+from sayso_mcp.progress import Progress, kept_alive, progress_of
 from sayso_mcp.questions import Answer, answer_of
 from sayso_mcp.waiting import ways
 
@@ -56,8 +56,9 @@ SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 
+_LONG = 3600.0
 _PENDING = {"id", "type", "name", "input", "intent", "description"}
-"""What is told of a call that waits."""
+"""Fields of a pending call that the client is shown."""
 
 
 class Chat:
@@ -83,8 +84,8 @@ class Chat:
         )
 
     async def call(self, context: Context, params: types.CallToolRequestParams) -> Result:
-        """The agent's reply, or the questions that its client must answer first; its text comes as
-        progress, too, as it is written."""
+        """The agent's reply, or the questions that the client must answer first. The text is also
+        sent as progress while it is written."""
         try:
             self.tool.validate(params.arguments or {})
             return await _Talk(self, context, params).result()
@@ -95,7 +96,7 @@ class Chat:
 
 
 class _Failed(Exception):
-    """The turn failed; the words are for the client."""
+    """The turn failed; the message is for the client."""
 
 
 class _Talk:
@@ -118,7 +119,7 @@ class _Talk:
         self.key = key_of(self.caller, self.said)
 
     async def result(self) -> Result:
-        held = await self._begun()
+        held = await self._first_reply()
         while held.waiting and self.chat.settings.approvals != "deny":
             answers = await self._answers(held)
             if isinstance(answers, types.InputRequiredResult):
@@ -127,18 +128,43 @@ class _Talk:
             if not standing.decisions:
                 break
             held = await self._turn(held.messages, "", standing.decisions, held.texts)
-        return _result(held, self._ways)
+        if held.waiting and self.chat.settings.approvals != "deny":
+            self.chat.conversations.watch(held, self._going_on)
+        pending = [each for each in held.reply.data.approvals if each.id in held.waiting]
+        result = _result(held, self._ways)
+        return self.chat.calls.with_card(self.context, result, pending) if pending else result
 
-    async def _begun(self) -> Held:
-        """The conversation after the agent's first reply to this call, or where the same call has
-        left it.
+    async def _going_on(self, held: Held) -> None:
+        """Continue the conversation once others have decided on its calls, so that the next `chat`
+        has the reply."""
+        # The caller of this `chat` has its answer already.
+        self.sending = None
+        while held.waiting:
+            rows = await self.host.calls.settled(held.waiting, self.caller, _LONG)
+            standing = Standing(rows, {})
+            if standing.open:
+                continue
+            if not standing.decisions:
+                return
+            held = await self._turn(held.messages, "", standing.decisions, held.texts)
+            held.unheard = True
 
-        A new message goes on with a conversation once all its calls are decided; before that it is
-        answered as every other, by what is said in it.
+    async def _first_reply(self) -> Held:
+        """The conversation after the agent's first reply to this call, or as the same call left it
+        earlier.
+
+        A new message continues a conversation once all its calls are decided. Before that, it is
+        answered like any other request, by the messages it has.
         """
         if is_modern(self.context) and self.params.request_state is not None:
             return self._asked_before(self.params.request_state)
-        held, more = self.chat.conversations.find(self.caller, self.said)
+        held, more = await self._found()
+        if held is not None and held.unheard:
+            held.unheard = False
+            if not more:
+                return held
+            self.chat.conversations.drop(held)
+            return await self._turn([*held.messages, *more[:-1]], more[-1]["content"])
         if held is not None and self.chat.settings.approvals != "deny":
             standing = await Standing.of(held, self.host, self.caller)
             if not standing.is_over and not more:
@@ -150,16 +176,27 @@ class _Talk:
                 return answered
         return await self._turn(self.said[:-1], self.said[-1]["content"])
 
+    async def _found(self) -> tuple[Held | None, list[Wire]]:
+        """The held conversation and what is new in it; one that continues by itself has done so."""
+        conversations = self.chat.conversations
+        held, more = conversations.find(self.caller, self.said)
+        if held is None or not held.waiting:
+            return held, more
+        if not (await Standing.of(held, self.host, self.caller)).open:
+            async with kept_alive(self.sending, "the conversation continues"):
+                await conversations.gone_on(held)
+        return conversations.find(self.caller, self.said)
+
     def _asked_before(self, key: str) -> Held:
-        """The conversation of an earlier round."""
+        """The conversation of an earlier round, found by the state that the client sent back."""
         held = self.chat.conversations.known(key)
         if held is None:
             raise ToolInputError("this conversation is not known any more; send the message anew")
         return held
 
     async def _answers(self, held: Held) -> dict[str, Answer] | types.InputRequiredResult:
-        """What the person says of the open calls, as far as the client can ask; from 2026-07-28 on
-        the questions, where they have yet to be asked."""
+        """The person's decisions on the pending calls, if the client can ask for them. From
+        2026-07-28 on: the questions, if they have not been asked yet."""
         standing = await Standing.of(held, self.host, self.caller)
         rows = [row for row in standing.open if self.person.reads(row)]
         if not is_modern(self.context):
@@ -182,7 +219,8 @@ class _Talk:
         return answers
 
     async def _asked(self, rows: list[Proposal]) -> dict[str, Answer]:
-        """The answers to one question after another while the call waits, up to 2025-11-25."""
+        """The person's answers up to 2025-11-25: one question after another while the call
+        waits."""
         answers: dict[str, Answer] = {}
         request = str(self.context.request_id)
         self.peer.asked[request] = [row.id for row in rows]
@@ -192,7 +230,8 @@ class _Talk:
                 answers[row.id] = answer
             elif await self._is_open(row):
                 break
-        # Left there where the request is cancelled: who cancels it withdraws the calls.
+        # If the request is cancelled, the entry stays: the handler of the cancellation needs it to
+        # withdraw the calls.
         self.peer.asked.pop(request, None)
         return answers
 
@@ -231,7 +270,8 @@ class _Talk:
     async def _reply(self, request: ChatRequest) -> tuple[AgentMessage, str]:
         """The reply of one turn, and why it stopped."""
         stream = self.host.stream(request, self.caller)
-        # What the reply takes: a long turn may have a hundred thousand pieces and status lines.
+        # Collected by the reply's observer; a long turn may send a hundred thousand chunks and
+        # status lines.
         text: list[str] = []
         events: list[Event] = []
         try:
@@ -251,7 +291,7 @@ class _Talk:
 
     @property
     def _ways(self) -> str:
-        """How the conversation goes on after a decision."""
+        """A sentence for the client on how the conversation continues after a decision."""
         settings = self.chat.settings
         if settings.approvals == "deny":
             return "They are decided elsewhere, and do not run over MCP."
@@ -295,4 +335,4 @@ def _line(pending: dict[str, Any]) -> str:
 
 
 def _shape(**_: Any) -> None:
-    """Stands for the tool where only its name and schema count."""
+    """A placeholder function: of this tool only the name and the schema are used."""

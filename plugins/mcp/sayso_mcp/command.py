@@ -31,7 +31,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 @click.option("--host", help="Address to listen on.  [default: that of the configuration]")
 @click.option(
     "--approvals",
-    type=click.Choice(["client", "deny", "console"]),
+    type=click.Choice(["client", "inbox", "deny"]),
     help="Who approves gated tools.  [default: client]",
 )
 def command(target: str | None, config_file: Path | None, **options: Any) -> None:
@@ -45,17 +45,17 @@ def command(target: str | None, config_file: Path | None, **options: Any) -> Non
       sayso mcp ops:agent --transport streamable-http --port 8001
     """
     config = _config(target, config_file, options)
-    _log(config.server.log_level.upper())
+    _log(config.server.log_level.upper(), config.server.log_format == "json")
     asyncio.run(_serve(config))
 
 
-def _log(level: str) -> None:
-    handler = StandardError(named=True)
+def _log(level: str, as_json: bool) -> None:
+    handler = StandardError(named=True, as_json=as_json)
     for name, least in (("sayso", level), ("uvicorn", "WARNING"), ("mcp", "WARNING")):
         logging.getLogger(name).addHandler(handler)
         logging.getLogger(name).setLevel(least)
-    # What writes the warnings of all other libraries.
-    logging.lastResort = StandardError(logging.WARNING)
+    # Python's handler of last resort prints the warnings of all other libraries.
+    logging.lastResort = StandardError(logging.WARNING, as_json=as_json)
 
 
 def _config(target: str | None, file: Path | None, options: dict[str, Any]) -> Config:
@@ -90,7 +90,8 @@ def _asked_to_stop() -> asyncio.Event:
 
 
 def _answer_none() -> None:
-    # A fork shares the pipe that wakes its parent's loop: what ends it would end the server.
+    # A forked child shares the pipe that wakes its parent's loop: a signal that ends the child
+    # would also stop the server.
     signal.set_wakeup_fd(-1)
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
@@ -105,7 +106,7 @@ async def _serve(config: Config) -> None:
 
     host = ServiceHost.create(_agent(config), config)
     async with host.life(only=()), beside(host, _settings(host)) as where:
-        # Nobody may read it.
+        # stderr may have no reader.
         with suppress(OSError):
             for line in (f"MCP on {where}", *host.describe()):
                 click.echo(f"sayso: {line}", err=True)
@@ -117,7 +118,7 @@ async def _serve_stdio(config: Config, stop: asyncio.Event) -> None:
     from sayso_mcp.service import Service
     from sayso_mcp.stdio import StdioWire, serve_stdio
 
-    # Before the agent is imported: its module may print.
+    # Claim the descriptors before importing the agent: its module may print.
     wire = StdioWire.claim()
     host = ServiceHost.create(_agent(config), config)
     async with host.life(only=()):
@@ -125,10 +126,10 @@ async def _serve_stdio(config: Config, stop: asyncio.Event) -> None:
         serving = asyncio.create_task(serve_stdio(service, wire))
         stopping = asyncio.create_task(stop.wait())
         done, _ = await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        # A client that closed stdin, and has the process stopped, waits for nothing.
+        # A client that closed stdin and then signals the process waits for no reply.
         if serving not in done and not wire.ended:
             await service.drain(host.config.server.drain_timeout)
-            # The last result is on its way to the wire.
+            # Give the last result time to be written.
             await asyncio.sleep(_LAST)
         serving.cancel()
         stopping.cancel()

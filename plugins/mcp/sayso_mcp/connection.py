@@ -34,21 +34,22 @@ SHORTEST, LONGEST = 0.25, 30.0
 
 They double until a connection has been of use: many a server dies as soon as it has one."""
 PATIENCE = 3.0
-"""Seconds that a call waits for a connection that is being made, at most half of its timeout, at
-which nobody would know that it was not sent."""
+"""Seconds that a call waits while the connection is being made, and at most half of its timeout. A
+call that ran into its whole timeout could not be reported as certainly not sent."""
 AGAIN = 60.0
-"""Seconds after which the tools are listed anew although nobody said that they changed."""
+"""Seconds after which the tools are listed again although the server announced no change."""
 SILENCE = 120.0
-"""Seconds that a server has to connect and to list its tools; it may have to be downloaded."""
-UNHEARD = 30.0
-"""Seconds that a server has to list them after a call that had no answer in time."""
+"""Seconds that a server may take to connect and list its tools; it may have to be downloaded."""
+AFTER_CALL = 30.0
+"""Seconds that a server may take to list its tools after a call had no answer in time."""
 QUIET = 300.0
-"""Seconds without a byte that end an HTTP connection, unless calls may take longer."""
+"""Seconds without a byte after which an HTTP connection is ended, unless calls may take longer."""
 FAREWELL = 2.0
-"""Seconds for a server over streamable-http to answer that its session ends."""
+"""Seconds that a streamable-http server may take to answer that its session ends."""
 _PAGES = 100
 
-# The SDK's client takes no reader of lines; whoever else uses it gets this one, without a bound.
+# The SDK's client has no parameter for its line reader, so replace the class that it uses. Other
+# users of the SDK in this process get it too, without a bound.
 stdio.TextReceiveStream = Lines  # type: ignore[assignment, attr-defined]
 
 
@@ -70,13 +71,15 @@ class Connection:
         """The calls under way."""
         self._pause = SHORTEST
         self._refused: set[str] = set()
+        self._address, self._auth = _access(server)
         self._closed = False
 
     async def start(self) -> None:
-        """Begin to connect; returns after the first attempt, or after ten seconds."""
+        """Begin to connect. Returns after the first attempt, or after ten seconds."""
         self._task = asyncio.create_task(self._live())
         try:
-            # Not `wait_for`: before Python 3.12 it swallows a cancellation that meets the end.
+            # Not `wait_for`: before Python 3.12 it swallows a cancellation that arrives as the wait
+            # ends.
             async with asyncio.timeout(FIRST):
                 await self._tried.wait()
         except TimeoutError:
@@ -97,7 +100,7 @@ class Connection:
         """Call a tool once. Raises RuntimeError when the server is away or refuses."""
         client = await self._ready()
 
-        async def told(progress: float, total: float | None, message: str | None) -> None:
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             context.update(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
 
         noted = Exchange()
@@ -105,12 +108,13 @@ class Connection:
         this = object()
         self.calls[this] = CallUnderWay(name, context)
         try:
-            result = await client.call_tool(name, arguments, progress_callback=told)
+            result = await client.call_tool(name, arguments, progress_callback=on_progress)
         except asyncio.CancelledError:
-            self._check_soon(client, UNHEARD)
+            self._check_soon(client, AFTER_CALL)
             raise
         except Exception as error:
-            # An answer that breaks the protocol loses no connection.
+            # An invalid answer does not mean that the connection is lost; find out by listing the
+            # tools.
             self._check_soon(client, FIRST)
             raise RuntimeError(f"the MCP server {self._name}{_failure(error, noted)}") from error
         finally:
@@ -139,7 +143,8 @@ class Connection:
         return self._client
 
     def _check_soon(self, client: Client, patience: float) -> None:
-        """Have it looked at whether the server still answers; once for many calls that it owes."""
+        """Check in the background whether the server still answers; one check for any number of
+        unanswered calls."""
         if self._checks or self._closed or client is not self._client:
             return
         check = asyncio.create_task(self._check(client, patience))
@@ -167,7 +172,7 @@ class Connection:
             finally:
                 self._tried.set()
             if self._closed:
-                # The SDK's tasks, as they fail, may swallow the cancellation that meets them.
+                # The SDK's tasks may swallow a cancellation when they fail at the same time.
                 return
             pause, self._pause = self._pause, min(self._pause * 2, LONGEST)
             logger.warning(
@@ -176,13 +181,13 @@ class Connection:
             await asyncio.sleep(pause)
 
     async def _connect(self) -> None:
-        """Be connected until the connection is lost."""
+        """Connect, and stay connected until the connection is lost."""
         self._lost.clear()
         self._changed.clear()
         client = Client(
             Watched(self._transport(), self._lost.set, self._refuse),
             client_info=types.Implementation(name="sayso", version=__version__),
-            message_handler=self._hear,
+            message_handler=self._on_message,
             elicitation_callback=self._server.answer,
         )
         async with asyncio.timeout(SILENCE) as patience, client:
@@ -200,7 +205,7 @@ class Connection:
                 while await self._news():
                     self._listed(await self._list(client))
                     self._pause = SHORTEST
-                    # Some servers say after each listing that their list has changed.
+                    # Some servers announce a change after each listing; do not list again at once.
                     await asyncio.sleep(SHORTEST)
             finally:
                 self._client = None
@@ -209,8 +214,9 @@ class Connection:
                 await asyncio.wait([listening])
 
     async def _list(self, client: Client, patience: float = SILENCE) -> list[types.Tool]:
-        """The tools anew. Raises TimeoutError where the server is silent for `patience` seconds,
-        and no call keeps it that came before; one that does one thing at a time may be busy."""
+        """List the tools again. Raises TimeoutError if the server is silent for `patience` seconds
+        while no earlier call is running: a server that does one thing at a time may be busy with
+        that call."""
         before = set(self.calls)
         listing = asyncio.create_task(_tools(client))
         try:
@@ -223,7 +229,7 @@ class Connection:
             await asyncio.wait([listing])
 
     async def _news(self) -> bool:
-        """True when the tools should be listed anew, false when the connection is lost."""
+        """True if the tools should be listed again, false if the connection is lost."""
         waits = [asyncio.ensure_future(e.wait()) for e in (self._lost, self._changed)]
         try:
             await asyncio.wait(waits, timeout=AGAIN, return_when=asyncio.FIRST_COMPLETED)
@@ -233,12 +239,12 @@ class Connection:
         self._changed.clear()
         return not self._lost.is_set()
 
-    async def _hear(self, message: Any) -> None:
+    async def _on_message(self, message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self._changed.set()
 
     def _refuse(self, tool: Any, why: str) -> None:
-        """Say once that what the server lists cannot be read."""
+        """Warn once about each listed tool that cannot be read."""
         name = tool.get("name") if isinstance(tool, dict) else tool
         said = f"tool {name!r:.80} of {self._server!r} is left out: it broke the protocol: {why}"
         if said not in self._refused:
@@ -246,7 +252,7 @@ class Connection:
             logger.warning("%s", said)
 
     async def _listen(self, client: Client) -> None:
-        """From 2026-07-28 on changes come on a stream that is asked for."""
+        """From 2026-07-28 on a client learns of changes from a stream that it must ask for."""
         tools = client.server_capabilities.tools
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return
@@ -257,7 +263,11 @@ class Connection:
                 async for _ in events:
                     self._changed.set()
         except Exception as error:
-            logger.info("changes of %r are not heard of: %s", self._server, _cause(error))
+            logger.info(
+                "the list of tools of %r is not watched for changes: %s",
+                self._server,
+                _cause(error),
+            )
 
     def _transport(self) -> AbstractAsyncContextManager[Any]:
         server = self._server
@@ -265,7 +275,7 @@ class Connection:
             case "stdio":
                 too_long.set(self._lost.set)
                 command, *arguments = server.parts
-                # After a byte that is no UTF-8 the SDK would read nothing more, and say nothing.
+                # By default the SDK stops reading, silently, after a byte that is not UTF-8.
                 return stdio.stdio_client(
                     stdio.StdioServerParameters(
                         command=command,
@@ -275,42 +285,49 @@ class Connection:
                     )
                 )
             case "sse":
-                url, auth = _parts(server.parts[0])
                 return sse_client(
-                    url,
+                    self._address,
                     server.headers,
-                    auth=auth,
+                    auth=self._auth,
                     sse_read_timeout=_patience(server.timeout),
-                    # After one that fails the SDK sends nothing more, and its call would wait.
+                    # After one failed POST the SDK sends nothing more, so its call would wait for
+                    # ever.
                     httpx_client_factory=partial(Http, server.own_headers, self._lost.set),
                 )
         return self._http()
 
     @asynccontextmanager
     async def _http(self) -> AsyncIterator[Any]:
-        url, auth = _parts(self._server.parts[0])
         timeout = httpx2.Timeout(30.0, read=_patience(self._server.timeout))
 
         http = Http(
             self._server.own_headers,
             headers=self._server.headers,
-            auth=auth,
+            auth=self._auth,
             timeout=timeout,
             event_hooks={"request": [_hurry]},
         )
-        connected = streamable_http_client(url, http_client=http, max_sse_event_size=LARGEST)
+        connected = streamable_http_client(
+            self._address, http_client=http, max_sse_event_size=LARGEST
+        )
         async with http, connected as streams:
             yield streams
 
 
 async def _hurry(request: httpx2.Request) -> None:
-    """Have the end of a session wait no longer for its server: the service's end waits for it."""
+    """Limit the time for the DELETE that ends a session: the service's shutdown waits for it."""
     if request.method == "DELETE":
         request.extensions["timeout"] = httpx2.Timeout(FAREWELL).as_dict()
 
 
-def _parts(url: str) -> tuple[str, httpx2.BasicAuth | None]:
-    """The URL without its user and password, which the SDK would write into logs, and these."""
+def _access(server: Any) -> tuple[str, httpx2.Auth | None]:
+    """The URL without user and password, which the SDK would write into logs, and those two, or
+    the provider of tokens."""
+    url = server.parts[0]
+    if server.transport == "stdio":
+        return "", None
+    if server.oauth is not None:
+        return url, server.oauth.auth(url)
     found = httpx2.URL(url)
     if not found.userinfo:
         return url, None
@@ -318,13 +335,14 @@ def _parts(url: str) -> tuple[str, httpx2.BasicAuth | None]:
 
 
 def _patience(timeout: float | None) -> Any:
-    """Seconds without a byte from a server whose calls may take `timeout`; None is for ever."""
+    """Seconds of silence allowed for a server whose calls may take `timeout`; None is for ever."""
     return None if timeout is None else max(QUIET, timeout)
 
 
 async def _unchecked(name: str, result: types.CallToolResult) -> None:
-    """Take a result as it is: the call has had its effect whether or not it fits the server's own
-    schema, of which one pattern could keep Python's `re`, and with it the process, for ever."""
+    """Accept a result unchecked. The call has had its effect whether or not the result matches the
+    server's schema, and one malicious pattern in that schema could block Python's `re`, and the
+    whole process with it, for ever."""
 
 
 async def _tools(client: Client) -> list[types.Tool]:
@@ -340,9 +358,9 @@ async def _tools(client: Client) -> list[types.Tool]:
 
 
 def _failure(error: Exception, noted: Exchange) -> str:
-    """What is said of the server after a call that has failed."""
+    """The part of the error that describes the server's failure after a failed call."""
     what = _first_line(error) if isinstance(error, MCPError) else _cause(error)
-    # Where the connection broke, the SDK says that it closed.
+    # For a broken connection the SDK only reports "closed"; the noted problem is more precise.
     cause = f"{what if noted.problem is None else _cause(noted.problem)}{_status(noted)}"
     if noted.may_have_run(error):
         return f" gave no result, and the call may have taken effect: {cause}"
@@ -350,8 +368,8 @@ def _failure(error: Exception, noted: Exchange) -> str:
 
 
 def _status(noted: Exchange) -> str:
-    """The status of the answer, to be told behind an error, since the SDK says "an error response"
-    of each; empty when it was none."""
+    """The HTTP status, appended to an error because the SDK says "an error response" for each;
+    empty if there is none."""
     return f" (HTTP status {noted.status})" if noted.status else ""
 
 
@@ -361,11 +379,11 @@ def _first_line(error: BaseException) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """The innermost cause in one line: task groups wrap it."""
+    """The innermost cause in one line; task groups wrap it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, httpx2.HTTPStatusError):
-        # Its message has the address, which may hold a credential.
+        # The exception's own message has the address, which may contain a credential.
         return f"HTTP status {error.response.status_code}"
     if isinstance(error, ValidationError):
         wrong = error.errors(include_input=False, include_url=False)[0]

@@ -21,29 +21,29 @@ from sayso import (
 )
 
 MOST_BYTES = 10 * 2**20
-"""Largest image, sound or document in a result; a larger one is named, not sent."""
+"""Largest image, sound or document in a result, in bytes; a larger one is named, not sent."""
 
 _ENDLESS: int = 10**4300
-"""The first integer of more digits than those who read JSON take."""
+"""The first integer with more digits than Python's JSON reader accepts."""
 
 
 def said(text: str, *, error: bool = False) -> types.CallToolResult:
-    """A result of one text; with `error` one that the model should read as a failure."""
+    """A result of one text; with `error`, one that the model should read as a failure."""
     return types.CallToolResult(content=[types.TextContent(text=clean(text))], is_error=error)
 
 
 def unknown(why: str) -> types.CallToolResult:
-    """The result of a call whose end nobody knows."""
+    """The result of a call whose outcome is unknown."""
     return said(f"Outcome unknown: {why}. It may or may not have taken effect.", error=True)
 
 
 def result_of(
     outcome: Outcome, *, limit: int, modern: bool, structured: bool = False
 ) -> types.CallToolResult:
-    """The result of a call that ended: all that a ToolResult holds, of others the text, and with
-    `structured` the object that the text is of.
+    """The result of a call that ended: all parts of a ToolResult; of anything else the text, and
+    with `structured` also the object that the text is made from.
 
-    `limit` is the most bytes of text; where a result has more, its one text is cut.
+    `limit` is the maximum of bytes of text; the text of a larger result is truncated.
     """
     value = outcome.value
     if not isinstance(value, ToolResult):
@@ -57,26 +57,28 @@ def result_of(
         blocks = [types.TextContent(text=outcome.output), *others]
     object_ = _json_value(value.structured)
     if not modern and not isinstance(object_, dict):
-        # Before 2026-07-28 it is an object or absent; the text has it all the same.
+        # Before 2026-07-28 structured content must be an object or absent; the text has the value
+        # anyway.
         object_ = None
     given: dict[str, Any] = {} if object_ is None else {"structured_content": object_}
     return types.CallToolResult(content=blocks, is_error=outcome.failed, **given)
 
 
 def _json_value(value: Any) -> Any:
-    """`value` as JSON holds it; None for what it cannot hold at all, such as what holds itself."""
+    """`value` as JSON, or None if JSON cannot hold it, such as a self-referencing list."""
     try:
         try:
             return fit(to_jsonable_python(value, fallback=str))
         except UnicodeEncodeError:
-            # A name in it holds half a surrogate pair.
+            # A name in it contains half of a surrogate pair.
             return fit(to_jsonable_python(fit(value), fallback=str))
     except (ValueError, RecursionError):
         return None
 
 
 def fit(value: Any) -> Any:
-    """A JSON value as all take it who read JSON: texts as `clean` has them, odd numbers null."""
+    """A JSON value that every reader accepts: texts as `clean` makes them, NaN and infinities
+    null."""
     match value:
         case str():
             return clean(value)
@@ -92,9 +94,9 @@ def fit(value: Any) -> Any:
 
 
 def check_json(input: dict[str, Any], nesting: int) -> None:
-    """Raise ToolInputError for arguments that are too deep, or hold NaN or an infinity.
+    """Raise ToolInputError for arguments that are nested too deeply or contain NaN or an infinity.
 
-    The SDK reads these although they are no JSON.
+    The SDK accepts NaN and infinities although they are not JSON.
     """
     level: list[Any] = [input]
     for _ in range(nesting):
@@ -108,9 +110,9 @@ def check_json(input: dict[str, Any], nesting: int) -> None:
 
 
 def without_nulls(input: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """The arguments without nulls for parameters that have to be neither there nor null.
+    """The arguments without nulls for parameters that may be absent but not null.
 
-    A form that somebody left empty is sent with null in each of its fields.
+    Clients with forms send null for each field that the user left empty.
     """
     optional = {
         name: given
@@ -125,7 +127,7 @@ def without_nulls(input: dict[str, Any], schema: dict[str, Any]) -> dict[str, An
 
 
 def _takes_null(schema: dict[str, Any]) -> bool:
-    """Whether null may fit; where the schema does not say its type by itself, it may."""
+    """Whether null may be valid. If the schema does not state its type directly, it may."""
     stated = schema.get("type")
     return stated is None or "null" in ([stated] if isinstance(stated, str) else stated)
 
@@ -158,7 +160,8 @@ def _base64(data: bytes) -> str:
 
 
 def clean(text: str) -> str:
-    """`text` without lone surrogates, as file names that are not UTF-8 have; no JSON holds them."""
+    """`text` without lone surrogates, which JSON cannot hold; file names that are not UTF-8 have
+    them."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -167,7 +170,8 @@ def _text_bytes(blocks: Sequence[types.ContentBlock]) -> int:
 
 
 def received(result: types.CallToolResult) -> ToolResult:
-    """What an MCP server gave; RuntimeError for content that is no base64."""
+    """The ToolResult of an MCP server's result. Raises RuntimeError for content that is not
+    base64."""
     content = [_received(block) for block in result.content]
     return ToolResult(content, result.structured_content, bool(result.is_error))
 

@@ -1,4 +1,5 @@
-"""Results in events of a size that clients read: what has more is a link, or is cut with words."""
+"""Results cut to an event size that clients read: a part that is too large becomes a link or
+words."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from sayso import unbroken
 
 EVENT = 2**20 - 2**14
 """Most bytes of a result in one server-sent event. Clients of the official SDK read no event above
-1 MiB, and lose the call at one; over `sse` the session."""
+1 MiB: a larger one loses them the call, over `sse` the whole session."""
 _FOR_TEXT = EVENT // 4
-"""What texts, if there are any, have of an event before anything else is taken out of it."""
+"""Bytes of an event that texts may always use, before other parts are taken out of it."""
 KEPT = 64 * 2**20
-"""Most bytes of all that is kept to be read; the oldest goes first."""
+"""Most bytes kept for reading by link; the oldest content is dropped first."""
 LINKS_SINCE = "2025-06-18"
 """The first version of the protocol whose results can have links."""
 Contents = types.TextResourceContents | types.BlobResourceContents
@@ -32,14 +33,14 @@ class _Part:
 
 
 class Kept:
-    """Parts of results that no event holds, until somebody reads them; each for one principal."""
+    """Parts of results that fit into no event, kept until they are read; each for one principal."""
 
     def __init__(self) -> None:
         self._parts: OrderedDict[str, _Part] = OrderedDict()
         self._size = 0
 
     def keep(self, contents: Contents, who: str | None, size: int) -> str:
-        """Keep the contents, and give the address that they can be read by."""
+        """Keep the contents, and return the address at which they can be read."""
         uri = f"sayso://results/{secrets.token_urlsafe(16)}"
         self._parts[uri] = _Part(who, contents.model_copy(update={"uri": uri}), size)
         self._size += size
@@ -49,27 +50,28 @@ class Kept:
         return uri
 
     def read(self, uri: str, who: str | None) -> Contents | None:
-        """What is kept there for this principal."""
+        """The contents at this address if they were kept for this principal, else None."""
         part = self._parts.get(uri)
         return part.contents if part is not None and part.who == who else None
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What one client can take: text as ASCII or UTF-8, links or none, and parts of what size."""
+    """The limits of one client: text as ASCII or UTF-8, links or none, and the size of linked
+    parts."""
 
     ascii: bool
     kept: Kept
     who: str | None
     links: bool = True
     readable: float = float("inf")
-    """Most bytes of a part that the client can read by its link."""
+    """Most bytes of a part that this client can read through a link."""
 
     def fitting(self, result: types.CallToolResult, *, typed: bool) -> types.CallToolResult:
-        """The result with no more than fits: what is too large is a link, or words.
+        """The result reduced to what fits; a part that is too large becomes a link, or words.
 
-        With `typed` the tool has promised structured content: without it the result is an error,
-        so that clients show it.
+        With `typed` the tool has promised structured content. Without that the result is marked as
+        an error, since clients would otherwise reject it instead of showing it.
         """
         blocks = result.content
         texts = sum(self._size(b.text) for b in blocks if isinstance(b, types.TextContent))
@@ -101,7 +103,7 @@ class Event:
             result.content.append(link)
 
     def _instead(self, block: types.ContentBlock, size: int) -> types.ContentBlock:
-        """A link to the block, else words."""
+        """A link to the block, or words if it cannot be linked."""
         match block:
             case types.ImageContent(data=data) | types.AudioContent(data=data):
                 mime = block.mime_type
@@ -118,7 +120,7 @@ class Event:
         return link or types.TextContent(text=words)
 
     def _link(self, name: str, contents: Contents, size: int) -> types.ResourceLink | None:
-        """A link to the contents, which are kept; None where this client could not read them."""
+        """A link to the contents, which are kept; None if this client could not read them."""
         if not self.links or size > self.readable:
             return None
         return types.ResourceLink(
@@ -144,9 +146,9 @@ class Event:
         return f"{kept}\n[cut: no more than the first {len(kept)} characters can be sent]"
 
     def _size(self, value: Any) -> int:
-        """The bytes that a value has in the event."""
+        """The number of bytes that a value takes in the event."""
         if isinstance(value, types.ImageContent | types.AudioContent):
-            # Base64 is written as it is, and there may be much of it.
+            # Base64 needs no escaping, and it may be long: do not encode it just to count.
             return len(value.data) + 200
         if not isinstance(value, str | dict | list | None):
             value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -159,7 +161,7 @@ def _is_part(block: types.ContentBlock) -> bool:
 
 
 def _bytes_of(contents: Contents) -> int:
-    """The size of what was given, before it became base64."""
+    """The size of the content before it was base64."""
     if isinstance(contents, types.TextResourceContents):
         return len(contents.text.encode())
     return len(contents.blob) * 3 // 4 - contents.blob[-2:].count("=")

@@ -1,4 +1,4 @@
-"""What the SDK's errors do not say of a request over HTTP: whether a call may have taken effect."""
+"""Notes on HTTP requests that the SDK's errors lack: whether a call may have taken effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sayso_mcp.lines import LARGEST
 from sayso_mcp.source import Headers, check_headers
 
 _REFUSED = {307, 308, 401, 403, 404, 405, 406, 413, 415, 421, 429}
-"""Statuses of a server that has not looked at the call, or sends it elsewhere."""
+"""Statuses of a server that did not look at the call, or redirects it."""
 _NOT_RUN = {
     types.HEADER_MISMATCH,
     types.INVALID_PARAMS,
@@ -27,7 +27,7 @@ _NOT_RUN = {
     types.UNSUPPORTED_PROTOCOL_VERSION,
     types.URL_ELICITATION_REQUIRED,
 }
-"""Errors of the protocol that stand for a call which was not begun."""
+"""Protocol errors that mean that the call was not started."""
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
@@ -37,14 +37,14 @@ class Exchange:
 
     posts: int = 0
     refused: int = 0
-    """How many of them were not sent, or not looked at."""
+    """How many of them were not sent, or were refused unseen."""
     status: int | None = None
-    """The status of the last answer; None where it says success."""
+    """The status of the last answer; None for success."""
     problem: Exception | None = None
     """Why there is no last answer."""
 
     def note(self, answer: httpx2.Response | Exception) -> None:
-        """Take what came of a POST."""
+        """Note the answer to a POST, or its failure."""
         if isinstance(answer, Exception):
             self.status, self.problem = None, answer
             self.refused += isinstance(answer, _UNSENT)
@@ -54,26 +54,26 @@ class Exchange:
             self.refused += self.status in _REFUSED
 
     def may_have_run(self, error: Exception) -> bool:
-        """Whether a call that ended with `error` may have taken effect: unless it was not sent, or
-        was refused."""
+        """Whether a call that ended with `error` may have taken effect; false only if it was not
+        sent or was refused."""
         if self.posts and self.posts == self.refused:
             return False
         if not isinstance(error, MCPError) or error.code not in _NOT_RUN:
             return True
-        # The SDK says this itself of an answer that is none of the protocol.
+        # The SDK makes up this error itself when an answer is not a message of the protocol.
         made_up = self.posts > 0 and (self.status is None or self.status < 400)
         return error.code == types.INVALID_REQUEST and made_up
 
 
 exchange: ContextVar[Exchange] = ContextVar("exchange")
-"""The one that a POST belongs to: the SDK sends each in the context of who asked for it."""
+"""The exchange that a POST belongs to: the SDK sends each one in the context of its caller."""
 
 
 class Http(httpx2.AsyncClient):
-    """An HTTP client that notes what comes of each POST.
+    """An HTTP client that notes the outcome of each POST.
 
-    With `failed` it reads each answer whole, and calls that where the SDK would send nothing more.
-    `own` gives headers for each request.
+    With `failed` it reads each answer whole, and calls `failed` in cases after which the SDK would
+    send nothing more. `own` returns headers for each request.
     """
 
     def __init__(
@@ -112,14 +112,15 @@ class Http(httpx2.AsyncClient):
 
 
 async def _made(own: Headers) -> Mapping[str, str]:
-    """What the author's function gives; ConnectError where it fails, since nothing is sent then."""
+    """The headers from the author's function. Raises ConnectError if it fails, because the request
+    is not sent then."""
     try:
-        # It may ask somebody for a token, and wait.
+        # The function may ask a server for a token, and block.
         made = await asyncio.to_thread(own)
         made = await made if inspect.isawaitable(made) else made
         check_headers(made)
     except Exception as error:
-        # Its own words may hold a credential.
+        # The exception's own message may contain a credential.
         what = f"the function for the headers failed with {type(error).__name__}"
         raise httpx2.ConnectError(what) from None
     return made
@@ -130,8 +131,8 @@ def _is_json(answer: httpx2.Response) -> bool:
 
 
 async def _whole(answer: httpx2.Response) -> httpx2.Response:
-    """The answer with its body, which the SDK would read, and unpack, without a bound. Raises
-    ReadError for one that is too long."""
+    """The answer with its whole body, which the SDK would read, and decompress, without a bound.
+    Raises ReadError if it is too long."""
     body = bytearray()
     async for piece in answer.aiter_bytes():
         body += piece
@@ -151,7 +152,7 @@ async def _whole(answer: httpx2.Response) -> httpx2.Response:
 
 
 def _is_followed(answer: httpx2.Response) -> bool:
-    """Whether it is a redirect that the SDK may follow."""
+    """Whether the answer is a redirect that the SDK may follow."""
     following = answer.next_request
     if following is None:
         return False

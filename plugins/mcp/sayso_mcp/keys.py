@@ -1,4 +1,5 @@
-"""The secret that seals the state of open questions, shared by processes and restarts."""
+"""The secret that seals the state of open questions; processes share it, and it survives
+restarts."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ LENGTH = 32
 
 
 def key_of(host: Host, given: Path | None) -> bytes:
-    """The secret: from `key_file`, else `mcp.key` in the state folder, made where it is missing.
+    """The secret: from `key_file`, else from `mcp.key` in the state folder, which is made if
+    missing.
 
-    Where the ledger is not shared nothing that it seals outlives the process: a random one then.
-    Raises PluginError for a file that cannot be read, is too short, or is open to others.
+    If the ledger is not shared, sealed state is of no use to another process, so the secret is
+    random. Raises PluginError for a file that cannot be read, is too short, or that others can
+    read.
     """
     if given is None and not host.shares_ledger:
         return secrets.token_bytes(LENGTH)
@@ -48,7 +51,7 @@ def _read(path: Path) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Write the file whole before it gets its name: other processes never see half of it."""
+    """Write the whole file under another name first: other processes never see half of it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,7 +1,7 @@
-"""What a tool's results are promised to be, and results that keep the promise.
+"""The output schemas of tools, and results that match them.
 
-A client takes no result without the structured content that its tool has promised, though the tool
-has run: one that does not fit goes out as an error, with words.
+A client rejects a result without the structured content that its tool has promised, even though the
+tool has run. Such a result is sent as an error with words instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _known: WeakKeyDictionary[Tool, dict[str, Any] | None] = WeakKeyDictionary()
 
 
 def output_schema(tool: Tool) -> dict[str, Any] | None:
-    """The schema of what the tool is annotated to return, where that is an object; else None."""
+    """The schema of the tool's return annotation if it describes an object, else None."""
     if tool not in _known:
         _known[tool] = _schema_of(tool.fn)
     return _known[tool]
@@ -33,7 +33,7 @@ def _schema_of(fn: Any) -> dict[str, Any] | None:
     while isinstance(fn, functools.partial):
         fn = fn.func
     with suppress(Exception):
-        # Annotations are the author's: what cannot be read promises nothing.
+        # The author wrote the annotations: if they cannot be read, nothing is promised.
         function = fn if inspect.isroutine(fn) else type(fn).__call__
         returned = get_type_hints(function, include_extras=True).get("return")
         if returned is None or returned is ToolResult:
@@ -44,11 +44,11 @@ def _schema_of(fn: Any) -> dict[str, Any] | None:
 
 
 def typed(result: types.CallToolResult, schema: dict[str, Any] | None) -> types.CallToolResult:
-    """The result as the schema promises it, else an error that has the tool's words."""
+    """The result as the schema promises it, otherwise an error with the tool's words."""
     if schema is None or result.is_error:
         return result
     if result.structured_content is None:
-        # A recorded outcome is a text.
+        # A recorded outcome is a text, so read the object back from it.
         result.structured_content = _object_in(result.content)
     if (problem := _problem(result.structured_content, schema)) is not None:
         result.structured_content = None

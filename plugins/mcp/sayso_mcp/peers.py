@@ -1,4 +1,4 @@
-"""Who calls, and what lives as long as a client's session."""
+"""The callers, and what is remembered for as long as a client's session lives."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from sayso import Caller, Session
 
 MOST = 10_000
-"""Sessions, or callers, that are remembered at once; the same bound as the SDK's own."""
+"""Most sessions, or callers, remembered at once; the same bound as the SDK's own."""
 IDLE = 1800.0
-"""Seconds after which a silent one is forgotten, as the SDK does."""
+"""Seconds after which a silent session is forgotten, as in the SDK."""
 
 Context = ServerRequestContext[Any, Any]
 T = TypeVar("T")
@@ -28,18 +28,18 @@ class Peer:
 
     session: Session = field(default_factory=Session)
     asked: dict[str, list[str]] = field(default_factory=dict)
-    """The calls of each request whose person is being asked."""
+    """For each request whose person is being asked, its calls."""
 
 
 class Remembered(Generic[T]):
-    """What belongs to a name, made when it is first asked for, and forgotten when it is idle."""
+    """Values by name, made on first use and forgotten when idle."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self._known: OrderedDict[str, tuple[float, T]] = OrderedDict()
 
     def get(self, key: str) -> T:
-        """What belongs to `key`."""
+        """The value of `key`, made if there is none."""
         now = time.monotonic()
         while self._known:
             first, (seen, _) = next(iter(self._known.items()))
@@ -53,7 +53,7 @@ class Remembered(Generic[T]):
 
 
 Peers = Remembered[Peer]
-"""The sessions of a transport whose requests name theirs."""
+"""The sessions of a transport whose requests name their session."""
 
 
 def is_modern(context: Context) -> bool:
@@ -62,7 +62,7 @@ def is_modern(context: Context) -> bool:
 
 
 def peer_of(context: Context) -> Peer:
-    """The client session of a request; a stateless one over HTTP has one of its own."""
+    """The client session of a request; each stateless request over HTTP gets one of its own."""
     known: Peer | Peers = context.lifespan_context
     if isinstance(known, Peer):
         return known
@@ -71,14 +71,14 @@ def peer_of(context: Context) -> Peer:
 
 
 def caller_of(context: Context) -> Caller:
-    """Who calls, as the ledger records it: the principal, the address, the client's own name."""
+    """The caller as the ledger records it: the principal, the address, the client's own name."""
     client = None if context.request is None else context.request.client
     address = None if client is None else client.host
     return Caller("mcp", principal_of(context), address, client=_client(context))
 
 
 def principal_of(context: Context) -> str | None:
-    """The authenticated principal; None where nobody asks for one."""
+    """The authenticated principal; None if the service requires no authentication."""
     if context.request is None:
         return None
     principal: str | None = context.request.scope.get("sayso.principal")

@@ -1,4 +1,4 @@
-"""The person at the client of one request: how they can be asked, and what they answer."""
+"""The person at the client of one request: how they can be asked, and their answer."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from sayso_mcp.questions import Answer
 logger = logging.getLogger("sayso.mcp")
 _LOOK = 0.3
 LONGEST = 2**17
-"""Bytes of an input that is shown: clients read no event above 1 MiB, and a character may be
-written as six, or as twelve."""
+"""Most bytes of an input that is shown: clients read no event above 1 MiB, and a character may be
+escaped to six bytes, or to twelve."""
 
 
 class Person:
-    """Whoever sits at the client; asked by a form, or sent to Sayso's page, or not reached.
+    """The person at the client: asked by a form, sent to Sayso's page, or unreachable.
 
-    An answer is a form's only: a page that was opened decides nothing by itself.
+    Only a form can give an answer; opening a page decides nothing.
     """
 
     def __init__(
@@ -51,25 +51,25 @@ class Person:
         self._sending = sending
         self._is_gone = is_gone
         self.fills_forms = settings.approvals == "client" and questions.takes_forms(context)
-        """Whether the answer of the client counts."""
+        """Whether the client's answer is accepted as a decision."""
         opens = settings.approvals != "deny" and settings.page and questions.takes_links(context)
         self.is_there = self.fills_forms or bool(opens)
-        """Whether the client can ask them at all."""
+        """Whether the client can ask its person at all."""
 
     def reads(self, row: Proposal) -> bool:
-        """Whether the client can ask them about this call: with its whole input, or not at all."""
+        """Whether the client can show the whole input of this call; if not, it does not ask."""
         fits = self._settings.transport == "stdio" or len(to_json(row.input)) < LONGEST
         return self.is_there and fits
 
     def question(self, row: Proposal) -> types.ElicitRequest:
-        """What the client is to ask."""
+        """The question that the client is to put to its person."""
         return questions.form(row) if self.fills_forms else questions.link(row, self._settings.page)
 
     async def asked(self, row: Proposal) -> Answer | None:
         """The answer to a form while the call waits, up to 2025-11-25.
 
-        None where there is none: the person took too long, the client or the service goes, the call
-        was decided elsewhere meanwhile, or the question was to open the page.
+        None if there is none: the person took too long, the client left or the service stops, the
+        call was decided elsewhere meanwhile, or the question was to open the page.
         """
         async with self._kept_alive(row):
             result = await self._elicited(row)
@@ -88,7 +88,7 @@ class Person:
         return kept_alive(self._sending, f"waiting for a person to decide on call {row.id}")
 
     async def _elicited(self, row: Proposal) -> types.ElicitResult | None:
-        """What the client answers before it goes, the call is decided elsewhere, or the service
+        """The client's answer; None if it leaves, the call is decided elsewhere, or the service
         stops."""
         asking = asyncio.ensure_future(self._answer(self.question(row)))
         others: list[asyncio.Future[Any]] = [
@@ -115,12 +115,12 @@ class Person:
             return None
 
     async def _decided(self, row: Proposal) -> bool:
-        """Whether the call is decided before client or service go and `ask_timeout` is over."""
+        """Whether the call is decided before the client leaves, the service stops, or `ask_timeout`
+        ends."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.ask_timeout):
                 while not (self._stopping.is_set() or await self._is_gone()):
-                    found = await self._host.calls.look(row.id, self._caller)
-                    if found is None or found.state != "PENDING":
+                    found = await self._host.calls.settled([row.id], self._caller, _LOOK)
+                    if all(each.state != "PENDING" for each in found):
                         return True
-                    await asyncio.sleep(_LOOK)
         return False

@@ -1,4 +1,4 @@
-"""What clients post, before the SDK has it: messages, and what is none."""
+"""The bodies that clients post, checked before the SDK reads them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from sayso_mcp.refusals import PART, answered, message_of, mismatch, refusal, re
 
 
 class Messages:
-    """Refuses a request whose id no request can have, which the SDK takes for a notification that
-    nobody answers, and words the refusals of all that is no message (400). Where `headed`, refuses
-    one whose header names another version than its body, and one that is sent again while it has no
-    answer yet: it would run twice. Another one with the id of such a request, as clients send that
-    use an id again, has an id of its own within, since the SDK would answer the first no more.
+    """Refuses invalid bodies before the SDK sees them.
 
-    The SDK's other refusals come first: of a session that is over, say, which clients begin anew.
+    - A body that is no message gets 400 with an explanation.
+    - A request whose id is invalid: the SDK would take it for a notification and never answer.
+    - With `headed`: a request whose header names another version than its body.
+    - With `headed`: a repeated request that has no answer yet. It would run twice.
+
+    Some clients use one id for several open requests. A second one gets another id inside, since
+    the SDK would no longer answer the first. The SDK's own refusals come first, for instance for a
+    session that is over, which clients then begin anew.
     """
 
     def __init__(self, app: ASGIApp, limit: int, *, headed: bool = False) -> None:
@@ -40,7 +43,7 @@ class Messages:
     async def _read(self, scope: Scope, receive: Receive, send: Send) -> None:
         first = [await receive()]
         if first[0].get("more_body", True):
-            # Who sent the begin is gone.
+            # The client left while sending the body.
             return
         body: bytes = first[0]["body"]
         await turn_to_read(body)
@@ -75,7 +78,7 @@ class Messages:
             sdk_takes_it = not isinstance(failure, ValidationError)
         if sdk_takes_it:
             first[0]["body"] = b""
-        # The SDK reads it once more.
+        # The SDK parses the body once more.
         await turn_to_read(body)
         error = None if answer is None else answer.message.model_dump_json(exclude_unset=True)
         if error is not None:
@@ -86,7 +89,7 @@ class Messages:
             await self._answered(asked, body, scope, again, send)
 
     def _asked(self, scope: Scope, message: JSONRPCMessage) -> tuple[str, str] | None:
-        """The session and the id of a request, by which the SDK finds the way of its answer."""
+        """The session and the id of a request; the SDK finds its reply stream by these two."""
         session = Headers(scope=scope).get("mcp-session-id") if self.headed else None
         if session is None or not isinstance(message, JSONRPCRequest):
             return None
@@ -103,27 +106,27 @@ class Messages:
     async def _answered(
         self, asked: tuple[str, str], body: bytes, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Have a request answered, whose id is not in use any more once its answer is sent."""
+        """Have a request answered, and free its id once the answer is sent."""
         self.unanswered[asked] = body
 
         def over() -> None:
             if self.unanswered.get(asked) is body:
                 del self.unanswered[asked]
 
-        async def told(message: Message) -> None:
+        async def sent(message: Message) -> None:
             _, _, data = message.get("body", b"")[:PART].partition(b"data:")
             if str(answered(data)) == asked[1]:
                 over()
             await send(message)
 
         try:
-            await self.app(scope, receive, told)
+            await self.app(scope, receive, sent)
         finally:
             over()
 
 
 class AsJson:
-    """Sends the one answer of an event stream as JSON, which clients read at any length."""
+    """Sends the only answer of an event stream as JSON, which clients read at any length."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -153,7 +156,7 @@ class AsJson:
 
 
 class Renamed:
-    """Sends the answer to a request with the id that its client gave it; within it has another."""
+    """Sends the answer under the id that the client gave; inside, the request has another."""
 
     def __init__(self, send: Send, request: JSONRPCRequest) -> None:
         self._send = send

@@ -16,19 +16,19 @@ from sayso_mcp.peers import Context
 
 logger = logging.getLogger("sayso.mcp")
 KEPT = 256
-"""Status lines that wait for a slow client; older ones are left out."""
+"""Most status lines queued for a slow client; older ones are dropped."""
 LONGEST = 2**16
-"""Characters of a status line that are sent: many clients read no event above 1 MiB."""
+"""Most characters of a status line: many clients read no event above 1 MiB."""
 LAST = 5.0
-"""Seconds that a slow client has to take the last ones."""
+"""Seconds that a slow client has to take the last status lines."""
 ALIVE = 15.0
 """Seconds between the notifications that keep a call alive while a person is asked."""
 
 
 class Progress:
-    """Sends progress that only grows; `update` takes status lines from any thread.
+    """Sends progress that only grows; `update` may be called from any thread.
 
-    Numbers `progress` and `total` in the content of a status line are sent as they are.
+    Numbers `progress` and `total` in the content of a status line are sent unchanged.
     """
 
     def __init__(self, context: Context) -> None:
@@ -40,21 +40,21 @@ class Progress:
         self._last: float | None = None
 
     def update(self, line: IntermittentUpdate) -> None:
-        """Send `line` soon."""
+        """Queue `line` for sending."""
         wake = not self._lines
         self._lines.append(line)
         if wake and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._filled.set)
 
     async def pump(self) -> None:
-        """Send what comes until cancelled."""
+        """Send queued lines until cancelled."""
         while True:
             await self._filled.wait()
             self._filled.clear()
             await self.flush()
 
     async def flush(self) -> None:
-        """Send all that waits, and what is being sent."""
+        """Send all queued lines, and wait for the one being sent."""
         async with self._sending:
             while self._lines:
                 line = self._lines.popleft()
@@ -62,7 +62,7 @@ class Progress:
                 await self.report(line.text, given.get("progress"), given.get("total"))
 
     async def report(self, text: str, progress: object = None, total: object = None) -> None:
-        """Send one notification; one without a fitting number counts on from the last."""
+        """Send one notification; without a usable number it counts on from the last."""
         at = _number(progress)
         if at is None or (self._last is not None and at <= self._last):
             at = 1.0 if self._last is None else self._last + 1.0
@@ -81,15 +81,16 @@ def wanted(context: Context) -> bool:
 
 
 def progress_of(context: Context) -> Progress | None:
-    """What sends the progress of one request, so that it only grows; None where none is wanted."""
+    """The progress sender of one request, shared so that its numbers only grow; None if the client
+    wants no progress."""
     return Progress(context) if wanted(context) else None
 
 
 @asynccontextmanager
-async def told(
+async def status_lines(
     sending: Progress | None,
 ) -> AsyncIterator[Callable[[IntermittentUpdate], None] | None]:
-    """What takes the status lines of one call, None where the client wants none."""
+    """A function for the status lines of one call; None if the client wants none."""
     if sending is None:
         yield None
         return
@@ -104,8 +105,8 @@ async def told(
 
 @asynccontextmanager
 async def kept_alive(sending: Progress | None, text: str) -> AsyncIterator[None]:
-    """Send `text` as progress again and again: clients give a silent call up after a minute, and
-    each notification begins that minute anew."""
+    """Send `text` as progress repeatedly: clients abandon a silent call after a minute, and each
+    notification restarts that minute."""
     if sending is None:
         yield
         return
@@ -121,7 +122,7 @@ async def kept_alive(sending: Progress | None, text: str) -> AsyncIterator[None]
 
 @asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Have `work` done until the block ends."""
+    """Run `work` until the block ends."""
     task = asyncio.create_task(work)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a human is asked before a gated tool runs, and how the answer is read."""
+"""The question to a person before a gated tool runs, and the meaning of the answer."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ FORM: dict[str, Any] = {
         "reason": {
             "type": "string",
             "title": "Reason",
+            # Clients that make a class of the form send null for a field without one.
+            "default": "",
             "description": "Why it is rejected; recorded, and told to the model.",
         },
     },
@@ -29,14 +31,14 @@ FORM: dict[str, Any] = {
 }
 _LONGEST_REASON = 1000
 _MARKS = {"set_by", "read_by", "default"}
-"""What the description of a parameter says of the value that the tool gets."""
+"""Keys that say how a parameter's value was set; shown with the input."""
 _PROSE = "\n\t\u00a0\u202f\u3000\u200c\u200d\ufe0e\ufe0f"
 """Spaces, and parts of emoji and of some scripts, that hide nothing in prose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A human's answer. The reason says why a call does not run; an approval has none."""
+    """A person's answer. The reason says why a call does not run; an approval has none."""
 
     approved: bool
     reason: str | None
@@ -60,14 +62,14 @@ def question(row: Proposal) -> str:
 
 
 def _bound(bound: dict[str, Any]) -> list[tuple[str, Any]]:
-    """What else an approval binds: the agent, where the tool is from, and where it acts."""
+    """Everything else that an approval binds: the agent, the tool's origin, and its target."""
     named = {"agent": "Agent", "tool": "Tool from", "context": "Where"}
     return [(named.get(name, name), value) for name, value in bound.items()]
 
 
 def visible(text: str, ordinary: str) -> str:
-    """`text` with characters that people cannot see, or that reorder others, written out as in
-    JSON, but for those in `ordinary`."""
+    """`text` with invisible and reordering characters written as JSON escapes, except for those in
+    `ordinary`."""
     return "".join(
         character if character in ordinary or not unseen(character) else json.dumps(character)[1:-1]
         for character in text
@@ -103,13 +105,13 @@ def answer_of(result: types.ElicitResult) -> Answer:
 
 
 def takes_forms(context: Context) -> bool:
-    """Whether the client can ask its human by a form; a bare `elicitation: {}` says so, too."""
+    """Whether the client can ask its person by a form; a bare `elicitation: {}` also means so."""
     asking = _elicitation(context)
     return asking is not None and (asking.form is not None or asking.url is None)
 
 
 def takes_links(context: Context) -> bool:
-    """Whether the client can send its human to a page."""
+    """Whether the client can send its person to a page."""
     asking = _elicitation(context)
     return asking is not None and asking.url is not None
 

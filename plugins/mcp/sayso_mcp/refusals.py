@@ -1,6 +1,6 @@
-"""What is answered to a line or body that is no message, or to a line too long to be read.
+"""The answers to a line or body that is no message, or to a line that is too long to read.
 
-JSON-RPC 2.0, section 5: an error, with the id where that can be told, else with null.
+JSON-RPC 2.0, section 5: an error with the request's id if it can be determined, else with null.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mcp.shared.message import SessionMessage
 from sayso_mcp.content import clean
 
 PART = 1024
-"""Bytes of the begin and the end of a long line in which its id is looked for."""
+"""Bytes at the beginning and end of a long line that are searched for its id."""
 
 _ID = rb'"id"\s*:\s*(-?\d{1,15}|"[^"\\]{1,200}")'
 _WORD = rb'"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"'
@@ -31,16 +31,16 @@ def message_of(line: bytes) -> types.JSONRPCMessage:
     """The message of a line; ValueError for what is none."""
     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     if isinstance(message, types.JSONRPCNotification):
-        # Some clients write the id of a notification as null. Anything else that has an id wants
-        # an answer, and one that no request can have makes a notification of it.
+        # Some clients write a notification's id as null; that is accepted. With any other id the
+        # sender expects an answer, and an invalid id would turn its request into a notification.
         if not message.method.startswith("notifications/") and "id" in json.loads(line):
             raise ValueError("the id is neither a string nor an integer")
     return message
 
 
 def refusal(line: bytes) -> SessionMessage | None:
-    """The error for a line or body that is no message; None for a wrong answer of a client,
-    which gets none itself."""
+    """The error for a line or body that is no message; None for a client's invalid response, since
+    a response is not answered."""
     try:
         given = json.loads(line)
     except (ValueError, RecursionError):
@@ -56,9 +56,10 @@ def refusal(line: bytes) -> SessionMessage | None:
 
 
 def mismatch(message: types.JSONRPCMessage, header: str | None) -> SessionMessage | None:
-    """The error for a request over streamable-http whose body names another version than `header`.
+    """The error for a streamable-http request whose body names another version than `header`.
 
-    The SDK goes by the header, and takes a request of 2026-07-28 without one for an older one.
+    The SDK goes by the header alone, and takes a request of 2026-07-28 without one for an older
+    one.
     """
     if not isinstance(message, types.JSONRPCRequest):
         return None
@@ -70,14 +71,14 @@ def mismatch(message: types.JSONRPCMessage, header: str | None) -> SessionMessag
 
 
 def repeated(id_: types.RequestId) -> SessionMessage:
-    """The error for a request with the id of one that has no answer yet. It has no id itself: it
-    would be taken for the answer to the first."""
+    """The error for a request whose id already belongs to an unanswered one. It carries no id: the
+    client would take it for the answer to the first request."""
     what = f"the id {id_!r} is that of a request that has no answer yet"
     return _error(None, types.INVALID_REQUEST, what)
 
 
 def too_long(begin: bytes, end: bytes, limit: int) -> SessionMessage | None:
-    """The error for a line of more than `limit` bytes, of which both ends are known."""
+    """The error for a line of more than `limit` bytes, made from its beginning and end."""
     if _ANSWER.match(begin):
         return None
     id_ = _id(_FIRST.match(begin) or _LAST.search(end))
@@ -86,8 +87,8 @@ def too_long(begin: bytes, end: bytes, limit: int) -> SessionMessage | None:
 
 
 def answered(begin: bytes) -> types.RequestId | None:
-    """The id of the request that a line with this begin answers; None where that is not told, or
-    the line is no answer."""
+    """The id of the request that a line with this beginning answers; None if it cannot be
+    determined, or the line is no answer."""
     return _id(_FIRST.match(begin)) if _ANSWER.match(begin) else None
 
 

@@ -17,20 +17,19 @@ from mcp.server import sse
 from sayso import ConfigError, Host, Http, PluginError
 from sayso_mcp.service import Service
 from sayso_mcp.stdio import StdioWire, serve_stdio
-from sayso_mcp.web import QUIET, Streams, web_app
+from sayso_mcp.web import PATHS, QUIET, Streams, web_app
 
 logger = logging.getLogger("sayso.mcp")
-PATHS = {"sse": "/sse", "streamable-http": "/mcp"}
 _WAYS = "with plugin.mcp.port, mcp_port, --mcp-port, or --port of sayso mcp"
 _MARGIN = 5.0
 
 
 @asynccontextmanager
 async def beside(host: Host, settings: Any) -> AsyncIterator[str]:
-    """The MCP server while the body runs; gives the address that clients connect to.
+    """Run the MCP server while the body runs; yields the address that clients connect to.
 
-    Raises PluginError for a port that is taken. At the end no new call is taken, those in flight
-    end within the drain time, and every open stream is closed.
+    Raises PluginError if the port is taken. At the end new calls are refused, running ones get the
+    drain time, and then every open stream is closed.
     """
     _keep_logging()
     service = Service(host, settings)
@@ -54,8 +53,8 @@ def _address(host: Host, settings: Any) -> str:
 
 
 def _keep_logging() -> None:
-    """Leave the root logger without a handler: `logging.debug`, which the SDK calls as a client
-    leaves, would give it one, and the log another form."""
+    """Keep the root logger without a handler. The SDK calls `logging.debug` when a client leaves,
+    which would install one and change the format of the log."""
     sse.logging = logging.getLogger(sse.__name__)  # type: ignore[assignment, attr-defined]
     if not logging.getLogger().handlers:
         for handler in logging.getLogger("sayso").handlers:
@@ -63,8 +62,8 @@ def _keep_logging() -> None:
 
 
 def check_port(host: Host, settings: Any) -> None:
-    """Raise ConfigError where the service itself has the port, which is then `server.port`, too;
-    the two may listen on an address each."""
+    """Raise ConfigError if the service itself uses the port, also as `server.port`. The two may
+    listen on different addresses."""
     try:
         _listening(_address(host, settings), settings.port).close()
     except OSError as error:
@@ -75,7 +74,7 @@ def check_port(host: Host, settings: Any) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; PluginError in one line when that cannot be."""
+    """A listening socket; a PluginError of one line if it cannot be opened."""
     try:
         listening = _listening(host, port)
     except OSError as error:
@@ -92,7 +91,8 @@ def bind(host: str, port: int) -> socket.socket:
 
 def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named, since asyncio lets small events leave at once for this protocol only.
+    # The protocol is given explicitly: asyncio sets TCP_NODELAY, which sends small events at once,
+    # only on sockets whose protocol says TCP.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -154,7 +154,8 @@ async def _stop(service: Service, app: Streams, server: _Beside, task: asyncio.T
 
 
 async def _drained(service: Service) -> None:
-    """Let calls in flight end that the host's drain did not wait for: a plugin's end is bounded."""
+    """Let running calls end that the host's drain did not wait for; the time for a plugin's
+    shutdown is limited."""
     bound = max(service.host.config.server.start_timeout - _MARGIN, 0.0)
     await service.drain(min(service.host.time_to_end(), bound))
 

@@ -18,6 +18,7 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 
 from sayso import Host, PlatformContext, PluginError, Tool
+from sayso_mcp.apps import EXTENSION, SHOWN_ON, URI, Card
 from sayso_mcp.calls import Result, ToolCalls
 from sayso_mcp.changes import Changes
 from sayso_mcp.chat import Chat
@@ -30,16 +31,17 @@ from sayso_mcp.progress import wanted
 
 logger = logging.getLogger("sayso.mcp")
 _LAST = 0.5
-"""Seconds in which open questions end, and are recorded, where no time is left for calls."""
+"""Seconds for open questions to end, and be recorded, when no time is left for calls."""
 _AROUND = 1024
-"""Bytes of JSON around a resource that is read."""
+"""Bytes of JSON that the reply adds around a resource."""
 RESOURCE_NOT_FOUND = -32002
-"""What reads of unknown resources are answered with up to 2025-11-25."""
+"""The error code for unknown resources up to 2025-11-25."""
 Page = TypeVar("Page", bound=types.PaginatedResult)
 
 
 class Service:
-    """Tools, chat, what is read by a link, and no prompts, for every transport.
+    """Lists and answers tools, chat, and linked resources, for every transport; there are no
+    prompts.
 
     Once `stopping`, new calls are refused.
     """
@@ -51,6 +53,8 @@ class Service:
         self.changes = Changes(host.agent) if host.agent.sources else None
         self._key = key_of(host, settings.key_file)
         self.calls = ToolCalls(host, settings)
+        self.card = Card(host, settings, self.calls, self._key)
+        self.calls.with_card = self.card.with_card
         self.chat = Chat(host, settings, self.calls) if settings.chat else None
         self._running: set[anyio.CancelScope] = set()
         self._idle = asyncio.Event()
@@ -67,11 +71,14 @@ class Service:
         return self.calls.stopping.is_set() or self.host.stopping
 
     async def drain(self, seconds: float) -> None:
-        """Take no new call, let open questions end unanswered, and those in flight end within
-        `seconds`, with or without their client; then answer the rest that their end is unknown."""
+        """Refuse new calls, let open questions end unanswered, and let running calls end within
+        `seconds`, with or without their client. Then answer the rest as calls whose outcome is
+        unknown."""
         self.calls.stopping.set()
         if self.changes is not None:
             self.changes.close()
+        if self.chat is not None:
+            await self.chat.conversations.close()
         end = time.monotonic() + seconds
         try:
             async with asyncio.timeout(max(seconds, _LAST)):
@@ -94,12 +101,13 @@ class Service:
         server = _Server(
             agent.name,
             version=agent.version,
+            icons=[types.Icon(src=self.settings.icon)] if self.settings.icon else None,
             instructions=agent.description or None,
             lifespan=lifespan,
             get_tool_input_schema=self._schema,
             on_list_tools=self._list,
             on_call_tool=self._call,
-            on_list_resources=_empty(types.ListResourcesResult, "resources"),
+            on_list_resources=self._list_resources,
             on_list_resource_templates=_empty(
                 types.ListResourceTemplatesResult, "resource_templates"
             ),
@@ -108,7 +116,9 @@ class Service:
             on_get_prompt=_no_prompt,
             on_subscriptions_listen=self.changes.listen if self.changes else None,
         )
-        server.links = self.settings.transport != "stdio"
+        server.links = self.settings.transport != "stdio" or self.settings.approvals == "client"
+        if self.settings.approvals == "client":
+            server.extensions = {EXTENSION: {}}
         server.changes = self.changes is not None
         server.add_notification_handler(
             "notifications/cancelled", types.CancelledNotificationParams, self.calls.cancelled
@@ -139,11 +149,21 @@ class Service:
     ) -> types.ListToolsResult:
         _check_first(params)
         if self.changes is not None:
-            self.changes.tell(peer_of(context), context.session)
-        described = [self._described(tool) for tool in self._tools().values()]
+            self.changes.notify(peer_of(context), context.session)
+        shows = self.card.is_shown(context)
+        described = [self._described(tool, shows) for tool in self._tools().values()]
+        if shows:
+            described.append(self.card.described())
         return types.ListToolsResult(tools=described)
 
-    def _described(self, tool: Tool) -> types.Tool:
+    async def _list_resources(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        _check_first(params)
+        shown = [self.card.resource()] if self.card.is_shown(context) else []
+        return types.ListResourcesResult(resources=shown)
+
+    def _described(self, tool: Tool, shows: bool) -> types.Tool:
         hints = types.ToolAnnotations(
             title=tool.title,
             read_only_hint=tool.read_only,
@@ -157,10 +177,17 @@ class Service:
             input_schema=tool.input_schema,
             output_schema=output_schema(tool),
             annotations=hints,
+            meta=SHOWN_ON if shows and self._may_wait(tool) else None,
         )
 
+    def _may_wait(self, tool: Tool) -> bool:
+        """Whether a call of it may have to be approved."""
+        is_chat = self.chat is not None and tool is self.chat.tool
+        return is_chat or self.host.policy.verdict(tool, None, PlatformContext()) == "require"
+
     def _destructive(self, tool: Tool) -> bool | None:
-        """As the tool says; else whether it needs approval, unless it changes nothing."""
+        """The tool's own declaration; otherwise, whether it needs approval, unless it is
+        read-only."""
         if tool.destructive is not None or tool.read_only:
             return tool.destructive
         return self.host.policy.verdict(tool, None, PlatformContext()) == "require"
@@ -175,6 +202,8 @@ class Service:
             try:
                 if self.chat is not None and params.name == self.chat.tool.name:
                     result = await self.chat.call(context, params)
+                elif params.name == self.card.tool.name and self.card.is_shown(context):
+                    result = await self.card.call(context, params)
                 else:
                     result = await self.calls.call(context, params)
             finally:
@@ -188,19 +217,19 @@ class Service:
             return result
         over_http = self.settings.transport == "streamable-http"
         event = Event(
-            # The SDK writes the newer era in ASCII.
+            # The SDK encodes results of the newer era as ASCII.
             ascii=over_http and is_modern(context),
             kept=self.kept,
             who=principal_of(context),
             links=context.protocol_version >= LINKS_SINCE,
-            # Over sse what is read comes as an event, too.
+            # Over sse a resource that is read is also sent as an event.
             readable=inf if over_http else EVENT - _AROUND,
         )
         tool = self.host.agent.tools.get(name)
         return event.fitting(result, typed=tool is not None and output_schema(tool) is not None)
 
     def _is_event(self, context: Context) -> bool:
-        # The SDK answers the newer era as JSON unless something was sent before.
+        # In the newer era the SDK answers with plain JSON unless something was sent before.
         modern = self.settings.transport == "streamable-http" and is_modern(context)
         return self.settings.transport != "stdio" and (not modern or wanted(context))
 
@@ -209,6 +238,8 @@ class Service:
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
         contents = self.kept.read(uri, principal_of(context))
+        if uri == URI:
+            contents = self.card.contents()
         if contents is None:
             code = types.INVALID_PARAMS if is_modern(context) else RESOURCE_NOT_FOUND
             raise MCPError(code=code, message="there is no such resource", data={"uri": uri})
@@ -216,8 +247,8 @@ class Service:
 
 
 class _Server(Server[Any]):
-    """Declares what there is: no prompts, no resources where nothing is ever linked, and no notice
-    of tools that never change."""
+    """Declares what this server has: no prompts, resources only if results can link them, and
+    change notifications only if tools can change."""
 
     links = False
     changes = False
@@ -230,13 +261,13 @@ class _Server(Server[Any]):
 
 
 def _check_first(params: types.PaginatedRequestParams | None) -> None:
-    """Refuse a cursor: each list is one page, and gives none."""
+    """Refuse a cursor: each list is one page, so no cursor was ever given out."""
     if params is not None and params.cursor:
         raise MCPError(code=types.INVALID_PARAMS, message="this cursor is not one of this server")
 
 
 def _empty(kind: type[Page], name: str) -> Callable[..., Awaitable[Page]]:
-    """What answers a request for a list that has nothing."""
+    """A handler that answers a list request with an empty list."""
 
     async def answer(context: Context, params: types.PaginatedRequestParams | None) -> Page:
         _check_first(params)
@@ -246,5 +277,5 @@ def _empty(kind: type[Page], name: str) -> Callable[..., Awaitable[Page]]:
 
 
 async def _no_prompt(context: Context, params: types.GetPromptRequestParams) -> NoReturn:
-    """Answer that there is no such prompt: the list of them is empty."""
+    """Answer that there is no such prompt; the list of prompts is empty."""
     raise MCPError(code=types.INVALID_PARAMS, message=f"unknown prompt: {params.name!r}")

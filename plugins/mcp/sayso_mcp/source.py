@@ -4,7 +4,7 @@
                        requires_approval=["write_*", "move_*"], prefix="fs_")
     agent = Agent(tools=[list_pods, files])
 
-Gated unless it is said otherwise: what somebody else's server calls harmless proves nothing.
+The tools are gated by default: that somebody else's server calls a tool harmless proves nothing.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from sayso import ConfigError, PluginError, RequestContext, SourceHost, Tool, To
 if TYPE_CHECKING:
     from sayso_mcp.asker import Asker
     from sayso_mcp.connection import Connection
+    from sayso_mcp.credentials import ClientCredentials
 
 logger = logging.getLogger("sayso.mcp")
 Transport = Literal["stdio", "sse", "streamable-http"]
 Patterns = Sequence[str]
 Headers = Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
-"""A function of the author's, plain or async, that gives the headers of a request."""
+"""The author's function, plain or async, that returns the headers of a request."""
 MAKING = 5.0
-"""Seconds for reading what a server lists; the tools that are left then are left out."""
+"""Seconds for reading a server's list; tools not read by then are left out."""
 
 
 def mcp_server(
@@ -44,6 +45,7 @@ def mcp_server(
     exclude: Patterns = (),
     requires_approval: bool | Patterns = True,
     headers: Mapping[str, str] | Headers | None = None,
+    oauth: ClientCredentials | None = None,
     prefix: str = "",
     env: Mapping[str, str] | None = None,
     timeout: float | None = 60.0,
@@ -52,15 +54,21 @@ def mcp_server(
 ) -> MCPServer:
     """The tools of an MCP server, for `Agent(tools=[...])`.
 
-    `server` is a URL, or a command, as one line or as its parts. `include` and `exclude` are
-    patterns of tool names, with `*` and `?`; the server's own names are meant as well as those with
-    the prefix. `requires_approval` gates all tools (the default), none, or those that match one of
-    its patterns. A pattern that fits no tool of the server stops the start. An approval is of the
-    tool of just this server: of its address or command line, and of its `name`, by default what it
-    calls itself. `headers` are sent with every request to a URL; a function, plain or async, gives
-    them for each anew, such as a token that is renewed; `env` is what a command gets beside HOME,
-    PATH and the like; `prefix` comes before each name. A call may take `timeout` seconds. Without
-    `transport` a URL that ends in `/sse` is sse, another streamable-http.
+    - `server`: a URL, or a command, as one line or as its parts.
+    - `include`, `exclude`: patterns of tool names, with `*` and `?`. They match the server's own
+      names as well as those with the prefix.
+    - `requires_approval`: gates all tools (the default), none, or those that match one of its
+      patterns. A pattern that matches no tool of the server stops the start.
+    - `headers`: sent with every request to a URL. A function, plain or async, is called for each
+      request, for example for a token that is renewed.
+    - `oauth`: credentials of this service, for a token of the server's authorization server.
+    - `env`: what a command gets beside HOME, PATH and the like.
+    - `prefix`: comes before each name.
+    - `timeout`: seconds that a call may take.
+    - `transport`: without it, a URL that ends in `/sse` is sse, any other streamable-http.
+
+    An approval is valid for this very server: for its address or command line, and for its `name`,
+    by default the name that the server gives itself.
     """
     for option, given in (
         ("include", include),
@@ -75,6 +83,8 @@ def mcp_server(
     fixed = {} if headers is None or callable(headers) else dict(headers)
     check_headers(fixed)
     parts = [server] if isinstance(server, str) and "://" in server else _command(server)
+    if oauth is not None and (len(parts) > 1 or "://" not in parts[0] or "@" in parts[0]):
+        raise ValueError("mcp_server: oauth is for a URL, and for one without a user and password")
     return MCPServer(
         parts,
         _transport(parts, transport),
@@ -84,11 +94,12 @@ def mcp_server(
         timeout,
         own,
         name,
+        oauth,
     )
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    """Raise ValueError for a value that no request can carry."""
+    """Raise ValueError for a value that no request header can carry."""
     for name, value in headers.items():
         # The HTTP library's own error would show the value, in logs and to the model.
         if not (value.isascii() and value.isprintable() and value == value.strip()):
@@ -131,7 +142,7 @@ def _check_address(url: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which of a server's tools are taken, under which name, and which are gated."""
+    """The server's tools that are taken, their names here, and which of them are gated."""
 
     include: Patterns | None
     exclude: Patterns
@@ -150,13 +161,13 @@ class Choice:
         return gated if isinstance(gated, bool) else self._fit(gated, name)
 
     def idle(self, names: Sequence[str]) -> list[str]:
-        """The patterns that fit none of the server's tools, misspelt perhaps."""
+        """The patterns that match no tool of the server; they may be misspelt."""
         gated = () if isinstance(self.requires_approval, bool) else self.requires_approval
         stated = dict.fromkeys([*gated, *(self.include or ()), *self.exclude])
         return [one for one in stated if not any(self._fit([one], name) for name in names)]
 
     def _fit(self, patterns: Patterns, name: str) -> bool:
-        """Whether one of them fits the tool, by the server's name for it or by the one here."""
+        """Whether one of them matches the tool, by the server's name for it or by the one here."""
         called = (name, self.name(name))
         return any(fnmatchcase(one, pattern) for pattern in patterns for one in called)
 
@@ -169,8 +180,9 @@ class Choice:
 class MCPServer:
     """One MCP server whose tools are the agent's; made by `mcp_server`.
 
-    Connected at the start, again after a failure, with growing pauses. While it is away its
-    tools stay, and each call says so. What it asks while a tool runs waits for a person's decision.
+    It connects at the start, and after a failure again with growing pauses. While it is away its
+    tools stay listed, and each call says so. A question it asks while a tool runs is decided by a
+    person.
     """
 
     def __init__(
@@ -183,7 +195,9 @@ class MCPServer:
         timeout: float | None,
         own_headers: Headers | None = None,
         name: str | None = None,
+        oauth: ClientCredentials | None = None,
     ) -> None:
+        self.oauth = oauth
         self.parts = list(parts)
         self.transport = transport
         self.headers = headers
@@ -192,7 +206,7 @@ class MCPServer:
         self.timeout = timeout
         self.name = name
         self.server_name = ""
-        """What the server calls itself."""
+        """The name that the server gives itself."""
         self._choice = choice
         self._idle: list[str] = []
         self._tools: tuple[Tool, ...] = ()
@@ -204,7 +218,7 @@ class MCPServer:
 
     @property
     def label(self) -> str:
-        """What messages call the server; without credentials."""
+        """The server's name in messages, without credentials."""
         if self.transport == "stdio":
             return self.parts[0].rpartition("/")[2]
         found = urlsplit(self.parts[0])
@@ -213,9 +227,9 @@ class MCPServer:
 
     @property
     def origin(self) -> str:
-        """Where its tools are from, as approvals bind and show it; without credentials."""
+        """The tools' origin, as approvals bind and show it, without credentials."""
         is_command = self.transport == "stdio"
-        # They may hold a key.
+        # The rest may contain a key, so only its digest is used.
         rest = json.dumps(self.parts) if is_command else urlsplit(self.parts[0]).query
         bound = f"#{hashlib.sha256(rest.encode()).hexdigest()[:16]}" if rest else ""
         called = self.server_name if self.name is None else self.name
@@ -225,7 +239,7 @@ class MCPServer:
         return f"mcp_server({self.label!r})"
 
     async def open(self, host: SourceHost, changed: Callable[[], None]) -> None:
-        """Connect; returns when the server has answered, or did not within ten seconds."""
+        """Connect. Returns when the server has answered, or after ten seconds."""
         from sayso_mcp.connection import Connection
 
         if self._connection is not None:
@@ -253,7 +267,8 @@ class MCPServer:
             )
 
     def tools(self) -> Sequence[Tool]:
-        """The tools as the server last listed them, and once it has asked what it asks by."""
+        """The tools as the server last listed them, and the tool of its questions once it has asked
+        one."""
         return self._tools if self._asker is None else (*self._tools, self._asker.tool)
 
     async def close(self) -> None:
@@ -280,7 +295,7 @@ class MCPServer:
                 )
                 break
             name = self._choice.name(one.name)
-            # What was approved as one tool must not run as another.
+            # A call approved as one tool must not run as another one that got its name.
             if name in made or self._names.get(name, one.name) != one.name:
                 logger.warning("%r has two tools that become %r; the first is taken", self, name)
                 continue
@@ -292,7 +307,7 @@ class MCPServer:
         return list(made.values())
 
     def _tool(self, name: str, one: Any) -> Tool:
-        # The first name is ours, and no argument of the server's may have it.
+        # The first parameter is ours; no argument of the server's tool may have its name.
         async def call(_sayso_context: RequestContext, **arguments: Any) -> ToolResult:
             return await self._call(one.name, arguments, _sayso_context)
 
@@ -303,7 +318,7 @@ class MCPServer:
             description=one.description or "",
             timeout=self.timeout,
             input_schema=one.input_schema,
-            # A pattern that fits nothing may have been meant for this one.
+            # A pattern that matches nothing may have been meant for this tool, so gate it.
             requires_approval=bool(self._idle) or self._choice.gates(one.name),
             origin=self.origin if one.name == name else f"{self.origin} ({one.name})",
             title=one.title or (hints.title if hints else None),
@@ -321,7 +336,7 @@ class MCPServer:
         return await self._host.workers.at_home(work)
 
     async def answer(self, context: Any, params: Any) -> Any:
-        """What a person says to a question of the server."""
+        """The person's answer to a question of the server."""
         if self._host is None or self._connection is None:
             raise RuntimeError(f"the MCP server {self.label!r} is not connected")
         from sayso_mcp.asker import Asker
@@ -333,4 +348,4 @@ class MCPServer:
 
 
 def _nothing() -> None:
-    """Before the source is open nobody hears that its tools have changed."""
+    """Stands in until the source is open: nobody needs to know of changed tools before."""

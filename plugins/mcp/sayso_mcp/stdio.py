@@ -1,7 +1,7 @@
 """MCP over stdin and stdout, kept clean whatever the agent's code prints, forks or floods.
 
-The wire lives on private descriptors that no child keeps; descriptor 0 is then empty and
-descriptor 1 is stderr, until the process ends: a late `print` cannot reach the client either.
+The protocol uses private descriptors that no child inherits. Descriptor 0 is then empty and
+descriptor 1 is stderr, until the process ends: even a late `print` cannot reach the client.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _LOOK = 0.02
 
 
 async def serve_stdio(service: Service, wire: StdioWire) -> None:
-    """Serve one client until its end of the wire closes and what it asked before is answered."""
+    """Serve one client until it closes its end and all its earlier requests are answered."""
     server = service.server(one_session=True)
     async with wire.streams(service.host.config.limits.body) as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
 
 class StdioWire:
-    """The two private descriptors. Reading and writing have a thread each, since either may be
-    a file, a pipe or a terminal, and may block for ever."""
+    """The two private descriptors. Reading and writing have a thread each, since either may be a
+    file, a pipe or a terminal, and may block for ever."""
 
     def __init__(self, reading: int, writing: int) -> None:
         self.reading = reading
@@ -52,9 +52,9 @@ class StdioWire:
 
     @classmethod
     def claim(cls) -> StdioWire:
-        """Take stdin and stdout away from everybody else in this process, for good.
+        """Take stdin and stdout away from everything else in this process, for good.
 
-        Raises PluginError where one of them is closed: something else has its number by now.
+        Raises PluginError if one of them is closed: its number may belong to another file by now.
         """
         if sys.__stdin__ is None or sys.__stdout__ is None:
             raise PluginError(
@@ -67,20 +67,21 @@ class StdioWire:
         os.close(nothing)
         os.dup2(2, 1)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=wire._give_up)
+            os.register_at_fork(after_in_child=wire._close_in_child)
         return wire
 
-    def _give_up(self) -> None:
-        """Let go of the wire in a fork: its client would wait for the end of that, too."""
+    def _close_in_child(self) -> None:
+        """Close the descriptors in a forked child: otherwise the client would wait for the child to
+        end too."""
         nothing = os.open(os.devnull, os.O_RDWR)
         for mine in (self.reading, self.writing):
-            # Closed, its number would be another file's.
+            # Replaced rather than closed: a closed number would be reused for another file.
             os.dup2(nothing, mine, inheritable=False)
         os.close(nothing)
 
     @asynccontextmanager
     async def streams(self, limit: int) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-        """The messages that come, and where to put those that go; `limit` is bytes a line."""
+        """The incoming messages, and the stream for outgoing ones; `limit` is in bytes per line."""
         into, read = anyio.create_memory_object_stream[SessionMessage | Exception](16)
         write, out = anyio.create_memory_object_stream[SessionMessage](16)
         asked = _Unanswered()
@@ -101,9 +102,9 @@ class StdioWire:
                 stream.close()
 
     async def _settle(self, asked: _Unanswered) -> None:
-        """After the end of stdin: let the calls end whose answers can still be read.
+        """After the end of stdin: wait for the calls whose answers can still be sent.
 
-        A question to the client cannot be answered any more: its call is not waited for.
+        A question to the client cannot be answered any more, so its call is not waited for.
         """
         self.ended = True
         while asked.calls - set(asked.questions.values()):
@@ -113,7 +114,7 @@ class StdioWire:
 
 
 def _is_hung_up(descriptor: int) -> bool:
-    """Whether nobody reads what is written to `descriptor`."""
+    """Whether the reader of `descriptor` has closed its end."""
     if not hasattr(select, "poll"):
         return False
     poll = select.poll()
@@ -122,31 +123,31 @@ def _is_hung_up(descriptor: int) -> bool:
 
 
 class _Unanswered:
-    """The client's calls that have no answer yet, and for each open question to it its call."""
+    """The client's calls without an answer, and for each open question to the client its call."""
 
     def __init__(self) -> None:
         self.calls: set[types.RequestId] = set()
         self.questions: dict[types.RequestId | None, types.RequestId | None] = {}
 
     def came(self, message: types.JSONRPCMessage) -> None:
-        """Note what the client sent."""
+        """Note a message from the client."""
         match message:
             case types.JSONRPCRequest(id=id_):
                 self.calls.add(id_)
             case types.JSONRPCNotification():
-                # Nobody answers what is cancelled.
+                # A cancelled request gets no answer.
                 self.calls.discard(_cancelled(message))
             case types.JSONRPCResponse(id=id_) | types.JSONRPCError(id=id_):
                 self.questions.pop(id_, None)
 
     def goes(self, sent: SessionMessage) -> None:
-        """Note a question that is about to be sent: its answer may come as soon as it is."""
+        """Note a question before it is sent: its answer may arrive at once."""
         if isinstance(sent.message, types.JSONRPCRequest):
             call = getattr(sent.metadata, "related_request_id", None)
             self.questions[sent.message.id] = call
 
     def went(self, sent: SessionMessage) -> None:
-        """Note what else was sent to the client."""
+        """Note any other message that was sent to the client."""
         match sent.message:
             case types.JSONRPCNotification():
                 self.questions.pop(_cancelled(sent.message), None)
@@ -155,14 +156,14 @@ class _Unanswered:
 
 
 def _cancelled(message: types.JSONRPCNotification) -> Any:
-    """The request that the message cancels; None where it cancels none."""
+    """The request that the message cancels; None if it cancels none."""
     id_ = (message.params or {}).get("requestId")
     is_one = message.method == "notifications/cancelled" and isinstance(id_, int | str)
     return id_ if is_one else None
 
 
 class _Reader:
-    """Reads lines on a thread and sends them as messages, no faster than they are taken."""
+    """Reads lines on a thread and passes them on as messages, no faster than they are consumed."""
 
     def __init__(
         self,
@@ -216,7 +217,7 @@ class _Reader:
             self._give(bytes(line), begin)
 
     def _chunk(self) -> bytes:
-        """What comes next; whoever shares stdin may have made it non-blocking."""
+        """The next bytes. Another process that shares stdin may have made it non-blocking."""
         while True:
             try:
                 return os.read(self._descriptor, 65536)
@@ -224,7 +225,8 @@ class _Reader:
                 select.select([self._descriptor], [], [])
 
     def _give(self, line: bytes, begin: bytes) -> None:
-        """Send the line as a message; with a `begin` it is the end of one that is too long."""
+        """Pass on the line as a message; with a `begin` it is the end of a line that is too
+        long."""
         if begin:
             self._refuse(too_long(begin, line, self._limit))
             return
@@ -243,7 +245,7 @@ class _Reader:
             self._hand(lambda: self._back.send(answer))
 
     def _hand(self, work: Callable[[], Any]) -> None:
-        """Run `work` on the loop and wait for it; nothing once the loop wants no more."""
+        """Run `work` on the loop and wait for it; do nothing once the loop is closing."""
         if self._stopped or self._loop.is_closed():
             return
 
@@ -270,7 +272,7 @@ class _Writer:
         threading.Thread(target=self._run, name="mcp-stdout", daemon=True).start()
 
     async def drain(self, out: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        """Write what comes until its stream ends."""
+        """Write messages until their stream ends."""
         async for message in out:
             line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
             written = asyncio.Event()
@@ -287,7 +289,7 @@ class _Writer:
             line, done = item
             if not self._broken:
                 self._write(line)
-            # The loop may be gone when a blocked write ends.
+            # The loop may be closed when a blocked write ends.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(done)
 

@@ -13,52 +13,52 @@ from pydantic_core import to_json
 from sayso import Caller, Host, Proposal
 
 CANCELLED = "the client cancelled its call"
-"""Why a call is rejected that its client wants no more."""
+"""The reason recorded for a call that its client cancelled."""
 
 
 @dataclass(slots=True)
 class Waiting:
-    """The calls of one caller that wait: the id of the proposal for the digest of each.
+    """The waiting calls of one caller: the digest of each call and the id of its proposal.
 
-    Whoever calls again finds them, also in another session, or after a restart.
+    The same call finds its proposal again, even from another session or after a restart.
     """
 
     ids: dict[str, str] = field(default_factory=dict)
-    given_up: set[str] = field(default_factory=set)
-    """Those of them that nobody is asked about at a client any more."""
+    no_longer_asked: set[str] = field(default_factory=set)
+    """The proposals among them that no client is asking a person about any more."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_read: bool = False
 
     async def read(self, host: Host, caller: Caller) -> None:
-        """Know what the ledger has, once; under the lock."""
+        """Load the caller's calls from the ledger, once; call it under the lock."""
         if not self.is_read:
             for row in await host.calls.proposed(caller):
                 self.ids[digest(row.name, row.asked)] = row.id
             self.is_read = True
 
     def leave(self, key: str, id_: str) -> None:
-        """Have the same call find the proposal again."""
+        """Let the same call find the proposal again."""
         self.ids[key] = id_
-        self.given_up.add(id_)
+        self.no_longer_asked.add(id_)
 
     def forget(self, key: str, id_: str) -> None:
-        """Have the same call be a new one, if it would find just this proposal."""
+        """Let the same call be a new one, if it would find this very proposal."""
         if self.ids.get(key) == id_:
             self.drop(id_)
 
     def drop(self, id_: str) -> None:
         """Forget the proposal."""
-        self.given_up.discard(id_)
+        self.no_longer_asked.discard(id_)
         self.ids = {key: known for key, known in self.ids.items() if known != id_}
 
 
 def who(caller: Caller) -> str:
-    """The name of the caller among those whose calls wait."""
+    """The caller's name in the table of waiting calls."""
     return f"{caller.principal!r} {caller.address!r} {caller.client!r}"
 
 
 def digest(name: str, input: dict[str, Any]) -> str:
-    """What makes two calls the same: the tool, and its arguments in any order."""
+    """The digest that makes two calls the same: of the tool and its arguments in any order."""
     canonical = to_json({"name": name, "input": _sorted(input)})
     return hashlib.sha256(canonical).hexdigest()
 
@@ -85,13 +85,13 @@ def pending(row: Proposal, page: str | None) -> types.CallToolResult:
 
 
 def ways(id_: str, page: str | None) -> str:
-    """Where a person decides."""
+    """A sentence on where a person decides."""
     where = f"on {page}#{id_}" if page else "on Sayso's page"
     return f"A person decides {where}, or with: sayso approvals approve {id_}"
 
 
 def no_way(name: str) -> str:
-    """Why nobody could ever approve the call, and what helps."""
+    """Why nobody could ever approve the call, and how to change that."""
     return (
         f"the tool {name!r} needs a person's approval, and this client cannot ask for it: it does "
         "not declare form elicitation; connect one that does, or set plugin.mcp.page to the "

@@ -1,4 +1,5 @@
-"""A transport that tells when the server's end of it closes, and reads what the SDK refuses."""
+"""A transport that reports when the server closes, and repairs messages that the SDK would
+refuse."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from sayso_mcp.asked import Asked
 from sayso_mcp.content import fit
 
 Refused = Callable[[Any, str], None]
-"""Gets what is listed as a tool and cannot be read, and why."""
+"""Called with a listed tool that cannot be read, and the reason."""
 
 
 class Watched:
-    """The transport `inner`; `ended` is called when nothing more can be read."""
+    """Wraps the transport `inner`; calls `ended` when nothing more can be read."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Watched:
 
 
 class _Stream:
-    """What is read from the server; calls `ended` at its end."""
+    """The stream from the server; calls `ended` at its end."""
 
     def __init__(
         self, inner: Any, asked: Asked, ended: Callable[[], None], refused: Refused
@@ -58,7 +59,7 @@ class _Stream:
         return getattr(self._inner, "last_context", None)
 
     def _taken(self, found: Any) -> Any:
-        return _listed(_complete(self._asked.told(_read(found))), self._refused)
+        return _listed(_complete(self._asked.received(_read(found))), self._refused)
 
     async def receive(self) -> Any:
         try:
@@ -89,10 +90,10 @@ class _Stream:
 
 
 def _read(found: Any) -> Any:
-    """A message, or an error that came in its place.
+    """A message, or the error that the SDK put in its place, read once more.
 
-    Servers in JavaScript write half a surrogate pair where they have cut a text. The SDK reads no
-    such line, and its call would wait for ever.
+    JavaScript servers that cut a text may write half of a surrogate pair. The SDK cannot read such
+    a line, and its call would wait for ever.
     """
     if not isinstance(found, ValidationError):
         return found
@@ -104,14 +105,14 @@ def _read(found: Any) -> Any:
 
 
 def _result(found: Any) -> dict[str, Any]:
-    """The result that a message brings; empty where it brings none."""
+    """The result in a message; empty if there is none."""
     message = found.message if isinstance(found, SessionMessage) else None
     return message.result if isinstance(message, types.JSONRPCResponse) else {}
 
 
 def _complete(found: Any) -> Any:
-    """A message whose result says what servers of earlier versions do not, and the SDK demands:
-    that it is complete, as an absent `resultType` has it, and of a list that nobody keeps it."""
+    """A message whose result has the fields that the SDK demands and older servers omit: that it is
+    complete, which is what an absent `resultType` means, and that a list may not be cached."""
     result = _result(found)
     result.setdefault("resultType", "complete")
     if "tools" in result:
@@ -120,13 +121,14 @@ def _complete(found: Any) -> Any:
 
 
 def _listed(found: Any, refused: Refused) -> Any:
-    """A message without the tools that cannot be read: for one of them the SDK refuses the list."""
+    """A message without its unreadable tools: because of one such tool the SDK would refuse the
+    list."""
     tools = _result(found).get("tools")
     if not isinstance(tools, list):
         return found
     for one in tools:
         if isinstance(one, dict):
-            # The versions differ in what it may be, and nothing here reads it.
+            # Protocol versions differ in its form, and it is not used here.
             one.pop("outputSchema", None)
     try:
         validate_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": tools})

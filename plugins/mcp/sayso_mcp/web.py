@@ -1,4 +1,4 @@
-"""The MCP server's ASGI application: who may reach it, and how its streams end."""
+"""The MCP server's ASGI application: access control, and how its streams end."""
 
 from __future__ import annotations
 
@@ -27,18 +27,22 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sayso import Host, authenticate, standard_error, unbroken
+from sayso import Host, RequestIds, authenticate, standard_error, unbroken
 from sayso_mcp.posts import Messages
+from sayso_mcp.resource import Resource
 
+PATHS = {"sse": "/sse", "streamable-http": "/mcp"}
+"""The path that clients connect to, by transport."""
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 QUIET = 0.2
-"""Seconds without a byte after which a result, once there, has left."""
+"""Seconds without a byte after which a finished result counts as sent."""
 _WEB = (b"http://", b"https://")
 _ADDRESS = re.compile(r"([^:/]*://)?([^][:/@]*|\[[^][/@]*\])(:\d{1,5})?")
-"""A host or an origin: a name, and if anything follows its colon, a port."""
+"""A host or an origin: a name, and if something follows its colon, a port."""
 _EVERYWHERE = ("0.0.0.0", "::", "")
 
-# Who posts what is no message is told so; the SDK writes a trace, too, with what was sent in it.
+# A client that posts an invalid message gets an error; the SDK would also log a trace with the
+# message's content.
 logging.getLogger("mcp.server.sse").addFilter(
     lambda record: record.msg != "Failed to parse message"
 )
@@ -48,7 +52,7 @@ logging.getLogger("mcp.server.sse").addFilter(
 async def web_app(
     host: Host, settings: Any, server: Server[Any], address: str
 ) -> AsyncIterator[Streams]:
-    """The application, while its sessions can live; `address` is the one it is bound to."""
+    """The application, while its sessions can run; `address` is the one it is bound to."""
     security = allowed(host, settings, address)
     limit = host.config.limits.body
     sessions: AbstractAsyncContextManager[None] = nullcontext()
@@ -60,19 +64,20 @@ async def web_app(
             server, security_settings=security, max_request_body_size=limit
         )
         messages = Messages(manager.handle_request, limit, headed=True)
-        app = Starlette(routes=[Route("/mcp", messages)])
+        app = Starlette(routes=[Route(PATHS["streamable-http"], messages)])
         sessions = manager.run()
     if host.guarded:
-        app = Authentication(app, host)
+        resource = Resource(host, settings, PATHS[settings.transport])
+        app = resource.described(Authentication(app, host, resource))
     if settings.origins:
         app = CORSMiddleware(
             app,
             allow_origins=settings.origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
-            expose_headers=["Mcp-Session-Id"],
+            expose_headers=["Mcp-Session-Id", "WWW-Authenticate"],
         )
-    streams = Streams(Known(app, security))
+    streams = Streams(RequestIds(Known(app, security)))
     async with sessions:
         try:
             yield streams
@@ -108,7 +113,7 @@ def _sse(server: Server[Any], security: TransportSecuritySettings, limit: int) -
 
     return Starlette(
         routes=[
-            Route("/sse", Messages(connect, limit), methods=["GET"]),
+            Route(PATHS["sse"], Messages(connect, limit), methods=["GET"]),
             Mount("/messages/", app=Messages(transport.handle_post_message, limit)),
         ]
     )
@@ -130,7 +135,7 @@ class Known:
         await answer(scope, receive, send)
 
     async def _refusal(self, request: Request) -> Response | None:
-        # The SDK takes whatever begins as a known name does, with a colon after it.
+        # The SDK would accept anything that begins with a known name and a colon.
         for name, status in (("host", 421), ("origin", 403)):
             if not _ADDRESS.fullmatch(request.headers.get(name, "")):
                 return Response(f"Invalid {name.capitalize()} header", status)
@@ -138,11 +143,12 @@ class Known:
 
 
 class Authentication:
-    """Names the caller, 401 for who is nobody; a session then belongs to its caller."""
+    """Names the caller, and answers 401 to an unknown one; a session then belongs to its caller."""
 
-    def __init__(self, app: ASGIApp, host: Host) -> None:
+    def __init__(self, app: ASGIApp, host: Host, resource: Resource) -> None:
         self.app = app
         self.host = host
+        self.resource = resource
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -152,6 +158,8 @@ class Authentication:
             status, body = standard_error(error, failure)
             response = JSONResponse(body, status)
             response.raw_headers += failure.headers
+            if "www-authenticate" in response.headers:
+                response.headers["www-authenticate"] = self.resource.challenge(scope)
             await response(scope, receive, send)
             return
         if principal is not None:
@@ -170,8 +178,8 @@ def _is_caseless(name: bytes, value: bytes) -> bool:
 class Streams:
     """The outermost application; `end` closes every open response with its last bytes.
 
-    What is inside of a line of an event ends none: clients that read lines as Python's `splitlines`
-    does, as the official ones did for long, would lose the event and wait for ever.
+    Line separators inside an event's data are escaped. Clients that read lines as Python's
+    `splitlines` does, as the official ones did for long, would lose the event and wait for ever.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -182,16 +190,17 @@ class Streams:
         self._ended = False
 
     async def settle(self, seconds: float = 2.0) -> None:
-        """Let the last results leave: until no POST is open and nothing was sent for a while."""
+        """Wait until the last results are sent: until no POST is open and nothing was sent for a
+        while."""
         loop = asyncio.get_running_loop()
-        begun = loop.time()
-        while self._open and loop.time() < begun + seconds:
-            if not self._posts and loop.time() > max(self._sent, begun) + QUIET:
+        began = loop.time()
+        while self._open and loop.time() < began + seconds:
+            if not self._posts and loop.time() > max(self._sent, began) + QUIET:
                 return
             await asyncio.sleep(QUIET / 10)
 
     def end(self) -> None:
-        """End what is open; what comes now gets 503."""
+        """End all open responses; later requests get 503."""
         self._ended = True
         for scope in list(self._open):
             scope.cancel()
@@ -199,10 +208,10 @@ class Streams:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"the MCP server speaks HTTP only, not {scope['type']!r}")
-        # Not every parser takes the white space around a value away (RFC 9110, section 5.5).
-        # The SDK compares names letter by letter, and their case means nothing (section 4.2.3),
-        # as that of a content type (section 8.3.1).
-        # No event has an id here: a stream that goes on after one begins like any other.
+        # Not every parser strips the white space around a value (RFC 9110, section 5.5). The SDK
+        # compares names case-sensitively, although case has no meaning in them (section 4.2.3) or
+        # in a content type (section 8.3.1). No event has an id here, so a stream resumed after one
+        # begins like any other.
         scope["headers"] = [
             (name, value.lower() if _is_caseless(name, value) else value)
             for name, value in ((name, value.strip(b" \t")) for name, value in scope["headers"])

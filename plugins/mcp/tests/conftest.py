@@ -33,11 +33,11 @@ HEADERS = {"accept": "application/json, text/event-stream", "content-type": "app
 
 @dataclass
 class Ran:
-    """What the gated tool of an agent was called with, whether the slow one has begun, and what
-    lets it end."""
+    """Records of the gated tool's arguments; the events that say that the slow tool has begun, and
+    let it end."""
 
     calls: list[dict[str, Any]] = field(default_factory=list)
-    begun: threading.Event = field(default_factory=threading.Event)
+    started: threading.Event = field(default_factory=threading.Event)
     go: threading.Event = field(default_factory=threading.Event)
 
 
@@ -71,7 +71,7 @@ def counted(ran: Ran) -> Agent:
 
     @tool(read_only=True, idempotent=True, title="Add two numbers")
     def add(a: int, b: int) -> int:
-        """Add two numbers."""
+        """Remember a word, and return the previous one."""
         return a + b
 
     @tool
@@ -83,9 +83,9 @@ def counted(ran: Ran) -> Agent:
 
     @tool
     def slow(context: RequestContext) -> str:
-        """Take the time that the test says."""
+        """Run until the test lets it end."""
         context.update("begun")
-        ran.begun.set()
+        ran.started.set()
         assert ran.go.wait(2 * PATIENCE)
         context.update("ended")
         return "slept"
@@ -113,7 +113,7 @@ async def serving(
         "state_dir": folder,
         "drain_timeout": drain,
         "start_timeout": 3 * PATIENCE,
-        # Or a client's pooled connection may end just as a slow test uses it again.
+        # A client's pooled connection must not expire just as a slow test uses it again.
         "timeout_keep_alive": 600,
     }
     config = Config.model_validate(
@@ -173,7 +173,7 @@ def in_task() -> type[Started]:
 
 @dataclass
 class Human:
-    """Answers questions as told, and keeps them."""
+    """Answers questions as configured, and records them."""
 
     answer: types.ElicitResult
     asked: list[Any] = field(default_factory=list)
@@ -194,7 +194,7 @@ def human() -> Callable[..., Human]:
 
 
 class Raw:
-    """A modern client that sends what it likes, one request each."""
+    """A modern client that can send anything, one request at a time."""
 
     def __init__(self, url: str, **headers: str) -> None:
         self._url = url

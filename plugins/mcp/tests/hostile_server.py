@@ -1,4 +1,4 @@
-"""An MCP server whose schemas would keep a validator busy for years, over stdio, for the tests."""
+"""An MCP server, over stdio, whose schemas would keep a validator busy for years."""
 
 from __future__ import annotations
 

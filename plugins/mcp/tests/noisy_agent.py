@@ -39,13 +39,13 @@ def forks() -> str:
 @tool
 def ends_a_fork() -> str:
     """Start a child as `multiprocessing` does, and end it."""
-    begun, begin = os.pipe()
+    started, begin = os.pipe()
     child = os.fork()
     if child == 0:
         os.write(begin, b".")
         time.sleep(30)
         os._exit(0)
-    os.read(begun, 1)
+    os.read(started, 1)
     os.kill(child, signal.SIGTERM)
     return str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 

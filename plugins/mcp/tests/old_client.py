@@ -1,6 +1,6 @@
-"""Calls one tool with the official SDK of 1.x, for the tests of the server; says what came as JSON.
+"""Calls one tool with the official SDK 1.x, for the tests of the server; prints the result as JSON.
 
-python old_client.py URL TOOL ARGUMENTS [ANSWER]      ANSWER: what its person answers each form
+python old_client.py URL TOOL ARGUMENTS [ANSWER]      ANSWER: the person's answer to each form
 
 Without an ANSWER the client declares no elicitation.
 """
@@ -26,17 +26,17 @@ async def main() -> None:
         streamable_http_client(url) as (read, write, _),
         ClientSession(read, write, **asks) as session,
     ):
-        begun = await session.initialize()
+        initialized = await session.initialize()
         try:
             result = await session.call_tool(tool, json.loads(arguments))
-            told = json.loads(result.model_dump_json(by_alias=True, exclude_none=True))
+            reported = json.loads(result.model_dump_json(by_alias=True, exclude_none=True))
         except (McpError, RuntimeError) as error:
-            told = {"raised": str(error)}
-        for link in told.get("content", []):
+            reported = {"raised": str(error)}
+        for link in reported.get("content", []):
             if link["type"] == "resource_link":
                 read_ = await session.read_resource(link["uri"])
                 link["read"] = [len(c.model_dump_json()) for c in read_.contents]
-        print(json.dumps({**told, "server": begun.serverInfo.version}))
+        print(json.dumps({**reported, "server": initialized.serverInfo.version}))
 
 
 asyncio.run(main())

@@ -1,14 +1,17 @@
 """A small MCP server of 2025-11-25 in plain JSON-RPC over stdio, for the tests of the client.
 
-python old_server.py FOLDER [NAME...]      writes what happened into FOLDER; has more tools NAME
+python old_server.py FOLDER [NAME...]      records its calls in FOLDER; adds tools called NAME
 
-The tool `shapeless` gives what is no result, and `unlike` one that its schema does not allow;
-`named` has arguments of odd names, and says them; `latin` writes a byte that is no UTF-8, and
-`half` gives a text that was cut within a surrogate pair; `long` gives 1 MiB; `null` and
-`deep` give what cannot be read, `nameless` an error without an id; the schemas of
-`untyped`, of its input, and `anything`, of its output, say no type; `missing` is listed and not
-found; `shrink` takes `odd.name` off the list. With `silent` the first process lists no tools; with
-`restless` each listing says that the list has changed.
+- `shapeless` returns an invalid result, and `unlike` one that its schema does not allow.
+- `named` has arguments with odd names, and returns them.
+- `latin` writes a byte that is not UTF-8; `half` returns a text cut within a surrogate pair.
+- `long` returns 1 MiB.
+- `null` and `deep` return unreadable results, `nameless` an error without an id.
+- `untyped` has an input schema, and `anything` an output schema, without a type.
+- `missing` is listed and not found; `shrink` removes `odd.name` from the list.
+
+With `silent` the first process lists no tools; with `restless` each listing is followed by a
+notification that the list has changed.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ def ask() -> str:
 
 
 def record(name: str) -> int:
-    """How often it has happened in this folder."""
+    """The number of calls recorded in this folder."""
     with (FOLDER / name).open("a") as file:
         file.write(f"{name}\n")
     return len((FOLDER / name).read_text().splitlines())

@@ -1,7 +1,7 @@
 """Servers and clients of the protocol from PyPI, in environments outside the repository.
 
-Each has one of its own and shares no libraries with the tests. Where they cannot be
-had, the tests that need them are skipped with the reason; in CI they fail.
+Each has its own environment and shares no libraries with the tests. If one is unavailable, tests
+that need it are skipped with the reason; in CI they fail.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _unavailable(reason: str) -> NoReturn:
 
 @cache
 def _python(package: str) -> Path | str:
-    """The interpreter of the environment that has `package`, or why there is none."""
+    """The interpreter of the environment that has `package`, or the reason why there is none."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     version = f"py{sys.version_info.major}.{sys.version_info.minor}"
     folder = Path(base) / "sayso-tests" / f"{package.replace('==', '-')}-{version}"
@@ -43,12 +43,12 @@ def _python(package: str) -> Path | str:
 def _installed(folder: Path, package: str) -> Path | str:
     python = folder / "venv" / "bin" / "python"
     done = folder / "installed"
-    # The interpreter it was made with may be gone since.
+    # The interpreter that made the environment may have been removed since.
     if done.exists() and python.exists():
         return python
     done.unlink(missing_ok=True)
     try:
-        # Debian keeps what puts pip inside in a package of its own.
+        # Debian ships what installs pip into an environment as a separate package.
         venv.create(folder / "venv", clear=True, with_pip=False, symlinks=True)
         outside = [sys.executable, "-m", "pip", "--python", str(python)]
         command = [*outside, "install", "--quiet", "--no-input", "--retries=10", package]
@@ -62,7 +62,7 @@ def _installed(folder: Path, package: str) -> Path | str:
 
 
 def git_server(repository: Path) -> list[str]:
-    """The command of the git reference server for `repository`; skips where it cannot be had."""
+    """The command of the git reference server for `repository`; skips if it is unavailable."""
     if shutil.which("git") is None:
         _unavailable("git is not installed")
     python = _python(GIT)
@@ -72,7 +72,7 @@ def git_server(repository: Path) -> list[str]:
 
 
 def old_client(*arguments: str) -> list[str]:
-    """The command of a client of the official SDK of 1.x; skips where it cannot be had."""
+    """The command of a client of the official SDK of 1.x; skips if it is unavailable."""
     python = _python(OLD_SDK)
     if isinstance(python, str):
         _unavailable(python)

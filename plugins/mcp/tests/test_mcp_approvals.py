@@ -1,4 +1,4 @@
-"""Gated tools over MCP: what runs, once, and what never does."""
+"""Gated tools over MCP: approved ones run once, all others never."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ def test_accepted_explicit_yes_runs_once_and_is_recorded(serve: Any, human: Any,
             schema = question.requested_schema
             assert schema["properties"]["approve"]["type"] == "boolean"
             assert schema["required"] == ["approve"]
+            # FastMCP sends null for an optional field without a default, and refuses that itself.
+            assert schema["properties"]["reason"]["default"] == ""
             [row] = await served.proposals()
             assert (row.state, row.protocol, row.intent) == ("DONE", "mcp", "the pod hangs")
             assert row.client == "mcp 0.1.0"
@@ -64,7 +66,7 @@ def test_approved_call_that_is_the_first_to_use_the_session_leaves_it_to_the_nex
 ) -> None:
     @tool(requires_approval=True)
     def note(word: str, session: Session) -> str:
-        """Note a word, and say the one before."""
+        """Note a word, and return the previous one."""
         before = session.get("word", "nothing")
         session.set("word", word)
         return str(before)
@@ -127,7 +129,7 @@ def test_call_of_a_client_that_cannot_ask_waits_for_the_page_and_says_so(
                 assert served.ran.calls == []
                 await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
                 assert text(await client.call_tool("delete_pod", POD)) == "deleted default/web-1"
-            # On the same port a client that can ask is asked.
+            # A client that can ask its person, on the same port, is asked.
             yes = human("accept", approve=True)
             async with served.client(era, elicitation_callback=yes) as client:
                 assert text(await client.call_tool("delete_pod", POD)) == "deleted default/web-1"
@@ -250,8 +252,8 @@ def test_answer_for_a_call_that_a_restart_forgot_is_refused(
             state = (await raw(served.url).call("delete_pod", POD))["result"]["requestState"]
         async with serve(**forgetful) as served:
             answered = {"requestState": state, "inputResponses": answer}
-            told = await raw(served.url).call("delete_pod", POD, **answered)
-            assert raw_text(told) == "Not run: this service did not propose this call"
+            reported = await raw(served.url).call("delete_pod", POD, **answered)
+            assert raw_text(reported) == "Not run: this service did not propose this call"
             assert served.ran.calls == []
 
     asyncio.run(run())
@@ -402,13 +404,13 @@ def test_call_that_its_client_cancels_while_its_person_is_asked_is_withdrawn(
 def test_claimed_call_ends_although_its_client_went_away(
     serve: Any, raw: Any, eventually: Any
 ) -> None:
-    begun = threading.Event()
+    started = threading.Event()
     release = threading.Event()
 
     @tool(requires_approval=True)
     def work() -> str:
         """Work until told to stop."""
-        begun.set()
+        started.set()
         release.wait(120)
         return "worked"
 
@@ -419,7 +421,7 @@ def test_claimed_call_ends_although_its_client_went_away(
             state = (await client.call("work", {}))["result"]["requestState"]
             answered = client.call("work", {}, requestState=state, inputResponses=YES)
             call = asyncio.ensure_future(answered)
-            await eventually(begun.is_set)
+            await eventually(started.is_set)
             call.cancel()
             await asyncio.wait([call])
             release.set()
@@ -441,7 +443,7 @@ def test_call_without_its_client_has_the_whole_drain_to_end(serve: Any) -> None:
             ended = asyncio.Event()
             kept = service.calls.keep(ended.wait())
             draining = asyncio.ensure_future(service.drain(120))
-            # Longer than what only has to be recorded may take.
+            # Longer than recording the outcome alone may take.
             await asyncio.wait({draining}, timeout=6)
             assert not draining.done()
             ended.set()
@@ -566,8 +568,8 @@ def test_no_a_dismissal_a_cancel_and_a_timeout_differ_in_the_log(serve: Any) -> 
             with pytest.raises(MCPError, match="timed out"):
                 await client.call_tool("delete_pod", POD, read_timeout_seconds=1)
             rows = sorted(await served.proposals(), key=lambda row: row.created)
-            told = [(row.state, row.decision and row.decision.reason) for row in rows]
-            assert told == [
+            reported = [(row.state, row.decision and row.decision.reason) for row in rows]
+            assert reported == [
                 ("REJECTED", "not on a Friday"),
                 ("REJECTED", "no reason given"),
                 ("REJECTED", "the question was dismissed"),
@@ -600,7 +602,7 @@ def test_progress_keeps_a_call_alive_while_its_person_is_asked(
                 action="accept", content={"approve": True} if not page else None
             )
 
-        settings = {"approvals": "console" if page else "client", "page": page}
+        settings = {"approvals": "inbox" if page else "client", "page": page}
         async with (
             serve(**settings) as served,
             served.client("legacy", elicitation_callback=answer) as client,
@@ -672,7 +674,7 @@ def test_denied_tools_are_hidden_and_refused(serve: Any, human: Any, era: str) -
 
 
 async def decide_by_chat(served: Any, row: Any, **decision: Any) -> None:
-    """What Sayso's page sends to /api/chat."""
+    """Decide as Sayso's page does, by a request to /api/chat."""
     call = {"id": row.id, "name": row.name, "input": row.input, **decision}
     request = ChatRequest.model_validate(
         {"messages": [{"role": "user", "content": "", "data": {"tool_calls": [call]}}]}
@@ -685,7 +687,7 @@ def test_on_the_console_only_saysos_own_decision_counts(serve: Any, human: Any, 
     async def run() -> None:
         yes = human("accept", approve=True)
         async with (
-            serve(approvals="console") as served,
+            serve(approvals="inbox") as served,
             served.client(era, elicitation_callback=yes) as client,
         ):
             for _ in range(2):
@@ -706,7 +708,7 @@ def test_on_the_console_only_saysos_own_decision_counts(serve: Any, human: Any, 
 @ERAS
 def test_the_same_call_at_once_waits_once(serve: Any, era: str) -> None:
     async def run() -> None:
-        async with serve(approvals="console") as served, served.client(era) as client:
+        async with serve(approvals="inbox") as served, served.client(era) as client:
             calls = [client.call_tool("delete_pod", POD) for _ in range(5)]
             answers = {text(result) for result in await asyncio.gather(*calls)}
             assert len(answers) == 1
@@ -722,7 +724,7 @@ def test_the_same_call_at_once_waits_once(serve: Any, era: str) -> None:
 def test_call_that_waits_on_the_console_is_found_after_a_restart_and_by_a_new_session(
     serve: Any, era: str, transport: str
 ) -> None:
-    settings = {"approvals": "console", "transport": transport}
+    settings = {"approvals": "inbox", "transport": transport}
 
     async def run() -> None:
         async with serve(**settings) as served:
@@ -754,7 +756,7 @@ def test_call_that_outlasted_its_turn_is_found_again_on_the_console(serve: Any, 
         return "rebuilt"
 
     async def run() -> None:
-        settings = {"approvals": "console", "limits": {"turn_time": 1}}
+        settings = {"approvals": "inbox", "limits": {"turn_time": 1}}
         agent = Agent(model="offline", tools=[rebuild])
         async with serve(agent=agent, **settings) as served, served.client(era) as client:
             await client.call_tool("rebuild", {})
@@ -773,7 +775,7 @@ def test_call_that_outlasted_its_turn_is_found_again_on_the_console(serve: Any, 
 @ERAS
 def test_recorded_approval_runs_at_the_next_call(serve: Any, era: str) -> None:
     async def run() -> None:
-        async with serve(approvals="console") as served, served.client(era) as client:
+        async with serve(approvals="inbox") as served, served.client(era) as client:
             await client.call_tool("delete_pod", POD)
             [row] = await served.proposals()
             await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
@@ -781,7 +783,8 @@ def test_recorded_approval_runs_at_the_next_call(serve: Any, era: str) -> None:
             result = await client.call_tool("delete_pod", POD)
             assert text(result) == "deleted default/web-1"
             assert len(served.ran.calls) == 1
-            # The outcome was delivered: the same call is a new one that waits anew.
+            # The outcome was delivered, so the same call is a new one that waits for its own
+            # decision.
             assert "Waiting" in text(await client.call_tool("delete_pod", POD))
             assert len(served.ran.calls) == 1
 
@@ -804,7 +807,7 @@ def test_client_is_told_of_the_input_that_the_approver_changed(
 
     async def run() -> None:
         async with (
-            serve(approvals="console", agent=agent) as served,
+            serve(approvals="inbox", agent=agent) as served,
             served.client(era) as client,
         ):
             asked = {"hours": 1, "pet": "Rex"}
@@ -814,9 +817,9 @@ def test_client_is_told_of_the_input_that_the_approver_changed(
             decide = served.host.calls.decide
             await decide(row.id, Caller("console"), approved=True, edited=changed, run=False)
             result = await client.call_tool("book", asked)
-            told = 'The approver changed the input to {"hours": 2, "pet": "Rex"}.'
+            reported = 'The approver changed the input to {"hours": 2, "pet": "Rex"}.'
             first, second = result.content
-            assert told in second.text
+            assert reported in second.text
             ended = "Error: no walker for 2 hours" if fails else "Rex walks 2 hours"
             assert (first.text, result.is_error) == (ended, fails)
 
@@ -827,12 +830,12 @@ def test_outcome_told_late_does_not_forget_the_next_question(
     serve: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     standing = _Call._standing
-    begun: list[Any] = []
+    started: list[Any] = []
     late = asyncio.Event()
 
     async def held(self: Any, row: Any) -> Any:
-        begun.append(row)
-        first = len(begun) == 1
+        started.append(row)
+        first = len(started) == 1
         result = await standing(self, row)
         if first:
             await late.wait()
@@ -841,12 +844,12 @@ def test_outcome_told_late_does_not_forget_the_next_question(
     monkeypatch.setattr(_Call, "_standing", held)
 
     async def run() -> None:
-        async with serve(approvals="console") as served, served.client("legacy") as client:
+        async with serve(approvals="inbox") as served, served.client("legacy") as client:
             await client.call_tool("delete_pod", POD)
             [row] = await served.proposals()
             await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
             first = asyncio.create_task(client.call_tool("delete_pod", POD))
-            await eventually(lambda: begun)
+            await eventually(lambda: started)
             assert text(await client.call_tool("delete_pod", POD)) == "deleted default/web-1"
             asked = text(await client.call_tool("delete_pod", POD))
             late.set()
@@ -860,7 +863,7 @@ def test_outcome_told_late_does_not_forget_the_next_question(
 @ERAS
 def test_rejection_on_the_console_is_told_with_its_reason(serve: Any, era: str) -> None:
     async def run() -> None:
-        async with serve(approvals="console") as served, served.client(era) as client:
+        async with serve(approvals="inbox") as served, served.client(era) as client:
             await client.call_tool("delete_pod", POD)
             [row] = await served.proposals()
             await decide_by_chat(served, row, rejection_reason="not today")
@@ -879,7 +882,7 @@ def test_opened_page_is_no_decision(serve: Any, human: Any, era: str, transport:
         opened = human("accept")
         page = "https://sayso.example/console"
         async with serve(
-            approvals="console", page=page, ask_timeout=120, transport=transport
+            approvals="inbox", page=page, ask_timeout=120, transport=transport
         ) as served:
             async with served.client(era, elicitation_callback=opened) as client:
                 call = asyncio.ensure_future(client.call_tool("delete_pod", POD))

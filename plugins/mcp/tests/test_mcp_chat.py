@@ -1,4 +1,5 @@
-"""What `chat` proposes: the person is asked, or decides elsewhere, and the conversation goes on."""
+"""Proposals of `chat`: the person is asked, or decides elsewhere, and the conversation
+continues."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def text(result: Any) -> str:
 
 
 def cleaner(ran: list[str], *steps: Any) -> Agent:
-    """An agent that proposes to wipe two folders at once, and then says what came of it."""
+    """An agent that proposes to wipe two folders at once, and then reports the result."""
 
     @tool(requires_approval=True)
     def wipe(path: str) -> str:
@@ -119,13 +120,13 @@ def test_conversation_goes_on_once_its_calls_are_decided_elsewhere(serve: Any, e
 def test_new_message_of_the_same_conversation_goes_on_after_the_decision(
     serve: Any, era: str
 ) -> None:
-    def heard(ask: Any) -> str:
+    def received(ask: Any) -> str:
         results = [b.output for turn in ask.turns for b in turn.blocks if hasattr(b, "output")]
         return f"{len(results)} results, {len(ask.turns)} turns"
 
     async def run() -> None:
         ran: list[str] = []
-        agent = cleaner(ran, "Somebody has to decide.", heard)
+        agent = cleaner(ran, "Somebody has to decide.", received, received)
         async with serve(agent=agent) as served, served.client(era) as client:
             result = await client.call_tool("chat", WIPE)
             history = [
@@ -133,13 +134,13 @@ def test_new_message_of_the_same_conversation_goes_on_after_the_decision(
                 {"role": "assistant", "content": result.structured_content["content"]},
             ]
             more = {"message": "done?", "history": history}
-            # Nobody has decided: it is answered as every message is.
+            # Nobody has decided, so the message is answered like any other.
             assert text(await client.call_tool("chat", more)) == "Somebody has to decide."
             assert ran == []
             for row in await served.proposals():
                 await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
-            told = text(await client.call_tool("chat", more))
-            assert told.startswith("2 results")
+            reported = text(await client.call_tool("chat", more))
+            assert reported.startswith("2 results")
             assert sorted(ran) == ["/a", "/b"]
 
     asyncio.run(run())
@@ -244,7 +245,7 @@ def test_command_is_asked_for_and_runs(serve: Any, human: Any, era: str) -> None
 
 
 @ERAS
-@pytest.mark.parametrize("approvals", ["console", "deny"])
+@pytest.mark.parametrize("approvals", ["inbox", "deny"])
 def test_client_is_not_asked_where_its_answer_does_not_count(
     serve: Any, human: Any, era: str, approvals: str
 ) -> None:
@@ -261,7 +262,7 @@ def test_client_is_not_asked_where_its_answer_does_not_count(
             for row in await served.proposals():
                 await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
             await client.call_tool("chat", WIPE)
-            assert (yes.asked, len(ran)) == ([], 2 if approvals == "console" else 0)
+            assert (yes.asked, len(ran)) == ([], 2 if approvals == "inbox" else 0)
 
     asyncio.run(run())
 
@@ -275,7 +276,7 @@ def test_client_that_opens_the_page_waits_there_for_the_decisions(
         opened = human("accept")
         page = "https://sayso.example/console"
         async with (
-            serve(agent=cleaner(ran), approvals="console", page=page) as served,
+            serve(agent=cleaner(ran), approvals="inbox", page=page) as served,
             served.client(era, elicitation_callback=opened) as client,
         ):
             call = asyncio.ensure_future(client.call_tool("chat", WIPE))
@@ -289,5 +290,65 @@ def test_client_that_opens_the_page_waits_there_for_the_decisions(
                         await decide(id_, Caller("console"), approved=True, run=False)
                 await asyncio.sleep(0.02)
             assert "wiped /a and wiped /b" in text(await call)
+
+    asyncio.run(run())
+
+
+@ERAS
+@pytest.mark.parametrize("more", [False, True], ids=["asked again", "said more"])
+def test_conversation_goes_on_by_itself_once_its_calls_are_decided_elsewhere(
+    serve: Any, eventually: Any, era: str, more: bool
+) -> None:
+    async def run() -> None:
+        ran: list[str] = []
+        async with (
+            serve(agent=cleaner(ran), approvals="inbox") as served,
+            served.client(era) as client,
+        ):
+            first = await client.call_tool("chat", WIPE)
+            for row in await served.proposals():
+                await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
+            await eventually(lambda: len(served.host.agent.model.asks) == 2)
+            assert sorted(ran) == ["/a", "/b"]
+            if more:
+                said = [{"role": "user", "content": WIPE["message"]}]
+                said.append({"role": "assistant", "content": text(first)})
+                await client.call_tool("chat", {"message": "and?", "history": said})
+                assert "wiped /a" in str(served.host.agent.model.asks[-1].turns)
+            else:
+                again = await client.call_tool("chat", WIPE)
+                assert "wiped /a and wiped /b" in text(again)
+                assert len(served.host.agent.model.asks) == 2, "the reply was there"
+            assert sorted(ran) == ["/a", "/b"]
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_conversation_goes_on_with_the_input_that_its_approver_changed(
+    serve: Any, eventually: Any, era: str
+) -> None:
+    ran: list[str] = []
+
+    @tool(requires_approval=True, editable=True)
+    def wipe(path: str) -> str:
+        """Wipe a folder."""
+        ran.append(path)
+        return f"wiped {path}"
+
+    model = scripted([Call("a", "wipe", {"path": "/a"})], "Wiped.")
+    agent = Agent(name="cleaner", model=model, tools=[wipe])
+
+    async def run() -> None:
+        async with serve(agent=agent, approvals="inbox") as served, served.client(era) as client:
+            await client.call_tool("chat", WIPE)
+            [row] = await served.proposals()
+            changed = {"path": "/b"}
+            decide = served.host.calls.decide
+            await decide(
+                row.id, Caller("cli"), approved=True, input=row.input, edited=changed, run=False
+            )
+            await eventually(lambda: ran == ["/b"])
+            assert "Wiped." in text(await client.call_tool("chat", WIPE))
 
     asyncio.run(run())

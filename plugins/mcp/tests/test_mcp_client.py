@@ -64,7 +64,7 @@ def other(folder: Path, program: Path = OLD, **options: Any) -> MCPServer:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server has more time to start than a service gives it."""
+    """Give a server more time to start than the service does by default."""
     monkeypatch.setattr("sayso_mcp.connection.FIRST", 120.0)
 
 
@@ -229,13 +229,13 @@ def test_sayso_behind_sayso_asks_the_person_in_front(
 
 
 async def rows(host: Any) -> list[Any]:
-    """The proposals of the service in front."""
+    """The proposals of the service."""
     found: list[Any] = await host.ledger.store.run(lambda tx: tx.find())
     return found
 
 
 async def waiting(host: Any, eventually: Any) -> Any:
-    """The question, once it waits for a person."""
+    """The question, once it is pending."""
 
     async def is_there() -> bool:
         return bool(await rows(host))
@@ -353,7 +353,7 @@ for line in sys.stdin:
 def test_server_that_answers_nothing_more_is_started_again_however_many_calls_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
-    monkeypatch.setattr("sayso_mcp.connection.UNHEARD", 0.5, raising=False)
+    monkeypatch.setattr("sayso_mcp.connection.AFTER_CALL", 0.5, raising=False)
 
     async def run() -> None:
         program = tmp_path / "deaf.py"
@@ -363,7 +363,7 @@ def test_server_that_answers_nothing_more_is_started_again_however_many_calls_co
             assert (await call(host, "hang")).state == "INDETERMINATE"
 
             async def answers() -> bool:
-                # There is always a call that has no answer.
+                # At any moment some call has no answer.
                 calls = []
                 for _ in range(3):
                     calls.append(asyncio.create_task(call(host, "quick")))
@@ -431,7 +431,7 @@ def test_close_ends_a_connection_whose_attempt_swallows_the_cancellation(
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            # As a task group of the SDK does that waits for its tasks after an error.
+            # Fail like a task group of the SDK that waits for its tasks after an error.
             if attempts == 1:
                 raise RuntimeError("Server returned an error response") from None
             raise
@@ -487,7 +487,7 @@ def test_answer_that_the_sdk_would_drop_ends_its_call_at_once(
 def test_error_without_an_id_ends_no_call_where_several_are_open() -> None:
     class Sent:
         async def send(self, item: SessionMessage) -> None:
-            """Go nowhere."""
+            """Discard the message."""
 
     def request(id_: int, method: str) -> SessionMessage:
         return SessionMessage(types.JSONRPCRequest(jsonrpc="2.0", id=id_, method=method))
@@ -499,12 +499,12 @@ def test_error_without_an_id_ends_no_call_where_several_are_open() -> None:
     async def run() -> None:
         asked = Asked(Sent())
         await asked.send(request(1, "tools/list"))
-        assert asked.told(error(None)).message.id is None
+        assert asked.received(error(None)).message.id is None
         await asked.send(request(2, "tools/call"))
-        assert asked.told(error(None)).message.id is None
-        asked.told(error(1))
-        assert asked.told(error(None)).message.id == 2
-        assert asked.told(error(None)).message.id is None
+        assert asked.received(error(None)).message.id is None
+        asked.received(error(1))
+        assert asked.received(error(None)).message.id == 2
+        assert asked.received(error(None)).message.id is None
 
     asyncio.run(run())
 
@@ -522,7 +522,7 @@ def test_byte_that_is_no_utf8_loses_neither_its_call_nor_the_next(tmp_path: Path
 
 def test_result_with_half_a_surrogate_pair_is_given(tmp_path: Path) -> None:
     async def run() -> None:
-        # As JavaScript writes a text that it has cut at a number of characters.
+        # JavaScript cuts texts at a number of UTF-16 units, possibly within a character.
         source = other(tmp_path, requires_approval=False, timeout=20)
         source.parts.append("half")
         async with using(tmp_path, source) as host:
@@ -617,7 +617,7 @@ def test_tools_that_stay_the_same_are_told_of_once(
 def test_name_that_a_tool_has_lost_is_not_given_to_another_tool_of_the_server(
     tmp_path: Path, eventually: Any
 ) -> None:
-    """What was approved as `odd.name` must not run as `odd_name`."""
+    """A call approved for `odd.name` must not run as `odd_name`."""
 
     async def run() -> None:
         program = [sys.executable, str(OLD), str(tmp_path), "shrink", "odd_name"]
@@ -650,7 +650,7 @@ def test_tool_that_cannot_be_read_is_left_out_alone_and_told_of_once(
         async with using(tmp_path, mcp_server(program, requires_approval=False)) as host:
             assert "untyped" not in host.agent.tools
             assert (await call(host, "echo", text="here")).output == "here"
-            # Its schema of what it gives is wrong, which nobody reads.
+            # Its output schema is invalid, but output schemas are not read.
             assert (await call(host, "anything", text="there")).output == "there"
             listed = tmp_path / "listed"
             await eventually(lambda: listed.read_text().count("listed") > 3)
@@ -676,8 +676,9 @@ def test_server_whose_list_always_changes_is_not_asked_without_end(
 
 
 class Plain(BaseHTTPRequestHandler):
-    """A server that keeps silent while its tool `slow` runs, hangs up on a call of `hangup`, and
-    answers one of `picture` by an event of 3 MiB. At `/hung` it does not let go of a session."""
+    """A server that is silent while its tool `slow` runs, hangs up on a call of `hangup`, and
+    answers a call of `picture` with an event of 3 MiB. At `/hung` it never answers the end of a
+    session."""
 
     protocol_version = "HTTP/1.1"
     credentials: set[str | None]
@@ -816,7 +817,7 @@ def test_answer_that_is_no_json_says_that_the_call_may_have_taken_effect(tmp_pat
 
 
 class Modern(Plain):
-    """A server of 2026-07-28, whose list and results have `hints` and `type` beside the rest."""
+    """A server of 2026-07-28 whose list and results have further fields, `hints` and `type`."""
 
     credentials = set()
     hints: dict[str, Any] = {}
@@ -916,11 +917,11 @@ def test_server_that_lets_no_session_end_holds_nothing_up(
 
     async def run() -> None:
         async with using(tmp_path, mcp_server(f"http://127.0.0.1:{plain.server_port}/hung")):
-            begun.append(time.monotonic())
+            opened.append(time.monotonic())
 
-    begun: list[float] = []
+    opened: list[float] = []
     asyncio.run(run())
-    assert time.monotonic() - begun[0] < 20
+    assert time.monotonic() - opened[0] < 20
 
 
 def test_password_in_the_address_is_sent_and_never_shown(

@@ -1,4 +1,4 @@
-"""What was approved as the tool of one MCP server runs on no other (design, "The deed")."""
+"""A call approved for the tool of one MCP server runs on no other (design, "The deed")."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ SOMEBODY = Caller("test")
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server has more time to start than a service gives it."""
+    """Give a server more time to start than the service does by default."""
     monkeypatch.setattr("sayso_mcp.connection.FIRST", 120.0)
 
 
 def server(folder: Path, name: str, words: str = "Wipe a disk.", **options: Any) -> MCPServer:
-    """The server of the file `name.py`, which calls itself so."""
+    """The server in the file `name.py`, which also calls itself `name`."""
     program = folder / f"{name}.py"
     program.write_text(SERVER, "utf-8")
     return mcp_server([sys.executable, str(program), name, str(folder / "ran"), words], **options)
@@ -106,8 +106,8 @@ def test_a_description_that_the_server_dates_kills_nothing_that_waits(tmp_path: 
 
 
 def test_another_tool_that_has_the_same_name_here_does_not_run(tmp_path: Path) -> None:
-    """`odd.wipe` and `odd_wipe` of one server are both `odd_wipe` here, and after a restart there
-    may be the other one alone."""
+    """`odd.wipe` and `odd_wipe` of one server are both named `odd_wipe` here; after a restart only
+    the other one may be left."""
 
     def listing(name: str) -> MCPServer:
         source = server(tmp_path, "one")

@@ -1,4 +1,4 @@
-"""How a call of another server's tool can end: told as it is, and sent once."""
+"""The ways in which a call of another server's tool can end: reported truthfully, and sent once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def error(code: int) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "error": wrong}).encode()
 
 
-# Of each ending: status, content type, body, and whether the call may have taken effect.
+# For each ending: status, content type, body, and whether the call may have taken effect.
 ENDINGS: dict[str, tuple[int, str, bytes, bool]] = {
     "202": (202, "application/json", b"", True),
     "html": (200, "text/html", HTML, True),
@@ -65,8 +65,8 @@ ENDINGS: dict[str, tuple[int, str, bytes, bool]] = {
 
 
 class Ending(BaseHTTPRequestHandler):
-    """A server over streamable-http at `/mcp` and over sse at `/sse`, whose calls end as told, and
-    which keeps no connection."""
+    """A server over streamable-http at `/mcp` and over sse at `/sse` whose calls end as configured;
+    it keeps no connection open."""
 
     ending: tuple[int, str, bytes]
     calls: list[str]
@@ -117,8 +117,8 @@ class Ending(BaseHTTPRequestHandler):
         match method:
             case "initialize":
                 info = {"name": "ending", "version": "1"}
-                told = {"capabilities": {"tools": {}}, "serverInfo": info}
-                return {"result": {"protocolVersion": "2025-11-25", **told}}
+                reported = {"capabilities": {"tools": {}}, "serverInfo": info}
+                return {"result": {"protocolVersion": "2025-11-25", **reported}}
             case "tools/list":
                 return {"result": {"tools": [{"name": "act", "inputSchema": {"type": "object"}}]}}
         return {"error": {"code": -32601, "message": "Method not found"}}
@@ -146,7 +146,7 @@ class Ending(BaseHTTPRequestHandler):
 
 @contextmanager
 def ending(status: int, kind: str = "", body: bytes = b"") -> Iterator[Any]:
-    """The server's handler, its address, and the server; status 0 is a connection that is cut."""
+    """The server's handler, its address, and the server; status 0 cuts the connection."""
 
     class Handler(Ending):
         pass
@@ -176,18 +176,18 @@ async def using(folder: Path, server: Any, **options: Any) -> AsyncIterator[Serv
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server has more time to start than a service gives it."""
+    """Give a server more time to start than the service does by default."""
     monkeypatch.setattr("sayso_mcp.connection.FIRST", 120.0)
 
 
 async def act(host: ServiceHost) -> Outcome:
-    """A call that the gate does not give up: what is not told fails here."""
+    """A call without the gate's time limit: if no outcome is reported, the test fails here."""
     async with asyncio.timeout(60):
         return await host.calls.run("act", {}, SOMEBODY, session=Session())
 
 
-def tells(outcome: Outcome, maybe: bool) -> bool:
-    """Whether it is a failure, and says what is to be feared of it."""
+def reports(outcome: Outcome, maybe: bool) -> bool:
+    """Whether the outcome is a failure, and says whether the call may have taken effect."""
     assert outcome.state == "FAILED", outcome
     return (MAYBE in outcome.output) is maybe and ("taken effect" in outcome.output) is maybe
 
@@ -197,7 +197,7 @@ def test_answer_over_http_that_is_no_result_is_told_as_it_is(tmp_path: Path, nam
     async def run(handler: Any, url: str) -> None:
         async with using(tmp_path, f"{url}/mcp", requires_approval=False, timeout=None) as host:
             outcome = await act(host)
-            assert tells(outcome, maybe), outcome.output
+            assert reports(outcome, maybe), outcome.output
             if status >= 300:
                 assert f"(HTTP status {status})" in outcome.output
         assert handler.calls == ["act"]
@@ -226,10 +226,10 @@ def test_answer_over_sse_that_is_no_result_is_told_at_once_as_it_is(
     async def run(handler: Any, url: str) -> None:
         async with using(tmp_path, f"{url}/sse", requires_approval=False, timeout=None) as host:
             outcome = await act(host)
-            assert tells(outcome, maybe), outcome.output
-            # It is connected again, and no call is sent anew.
+            assert reports(outcome, maybe), outcome.output
+            # The client connects again, and sends no call again.
             handler.ending = (200, "", error(-32602))
-            assert tells(await act(host), False)
+            assert reports(await act(host), False)
         assert handler.calls == ["act", "act"]
 
     status, kind, body, maybe = ENDINGS[name]
@@ -252,7 +252,7 @@ def test_redirect_that_is_followed_over_sse_loses_no_connection(tmp_path: Path) 
     async def run(handler: Any, url: str) -> None:
         async with using(tmp_path, f"{url}/sse", requires_approval=False, timeout=None) as host:
             for _ in range(3):
-                assert tells(await act(host), False)
+                assert reports(await act(host), False)
         assert len(handler.streams) == 1
 
     with ending(200, "", error(-32602)) as (handler, url, _):
@@ -267,7 +267,7 @@ def test_answer_that_is_too_long_is_not_read_to_its_end(tmp_path: Path, *, packe
     async def run(handler: Any, url: str) -> None:
         async with using(tmp_path, f"{url}/mcp", requires_approval=False) as host:
             outcome = await act(host)
-            assert tells(outcome, True), outcome.output
+            assert reports(outcome, True), outcome.output
             assert "more than 16777216 bytes" in outcome.output
 
     kind = "application/json\r\nContent-Encoding: gzip" if packed else "application/json"
@@ -284,7 +284,7 @@ def test_call_that_no_server_took_is_not_said_to_have_taken_effect(
             server.shutdown()
             server.socket.close()
             outcome = await act(host)
-            assert tells(outcome, False), outcome.output
+            assert reports(outcome, False), outcome.output
             assert "ConnectError" in outcome.output
         assert handler.calls == []
 
@@ -303,7 +303,7 @@ def test_call_that_found_no_connection_in_its_short_timeout_is_not_said_to_have_
             while "is not connected" not in outcome.output:
                 assert outcome.state == "FAILED", outcome
                 outcome = await act(host)
-            assert tells(outcome, False), outcome.output
+            assert reports(outcome, False), outcome.output
 
     with ending(0) as (_, url, server):
         asyncio.run(run(url, server))
@@ -330,7 +330,7 @@ def test_unknown_method_over_stdio_is_not_said_to_have_taken_effect(tmp_path: Pa
         program = [sys.executable, str(OLD), str(tmp_path), "missing"]
         async with using(tmp_path, program, requires_approval=False) as host:
             outcome = await host.calls.run("missing", {}, SOMEBODY, session=Session())
-            assert tells(outcome, False), outcome.output
+            assert reports(outcome, False), outcome.output
 
     asyncio.run(run())
 

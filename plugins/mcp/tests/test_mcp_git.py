@@ -15,7 +15,7 @@ from sayso.testing import scripted, served
 from sayso_mcp import mcp_server
 
 CONFIG = 'plugins = ["v2"]\n[server]\nstart_timeout = 180\n'
-# Nobody's own settings of git: no signing, no hooks, no other default branch.
+# Ignore personal git settings: no signing, no hooks, no other default branch.
 ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
 READING = {"git_status", "git_log", "git_show", "git_branch", "git_diff"}
 WRITING = {"git_add", "git_commit", "git_reset", "git_checkout", "git_create_branch"}
@@ -23,7 +23,7 @@ WRITING = {"git_add", "git_commit", "git_reset", "git_checkout", "git_create_bra
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server has more time to start than a service gives it."""
+    """Give a server more time to start than the service does by default."""
     monkeypatch.setattr("sayso_mcp.connection.FIRST", 120.0)
 
 

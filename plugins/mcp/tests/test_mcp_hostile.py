@@ -1,4 +1,4 @@
-"""What a hostile MCP server lists neither stops nor slows the service."""
+"""Listings of a hostile MCP server neither stop nor slow the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results above the size of an event that clients read: links, or words; no call is lost."""
+"""Results above the event size that clients read become links or words; no call is lost."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def give(kind: str, context: RequestContext) -> ToolResult:
 
 
 async def seen(progress: float, total: float | None, message: str | None) -> None:
-    """Ask for progress, with which the newer era answers by events, too."""
+    """Ask for progress: then the newer era, too, answers with events."""
 
 
 async def called(client: Client, kind: str) -> Any:
@@ -111,7 +111,7 @@ def test_part_that_no_event_of_sse_holds_is_left_out_with_words(
             result = await called(client, kind)
             assert {block.type for block in result.content} == {"text"}
             assert "too large" in result.content[-1].text
-            # The session is well.
+            # The session still works.
             assert [b.type for b in (await called(client, "none")).content] == ["text", "image"]
 
     asyncio.run(run())
@@ -178,12 +178,12 @@ def test_clients_of_1_x_read_what_is_large(serve: Any, client: str, kind: str) -
         agent = Agent(name="large", model="offline", tools=[give])
         given = json.dumps({"kind": kind})
         async with serve(agent=agent) as served:
-            told = await ran(
+            reported = await ran(
                 old_client(served.url, "give", given)
                 if client == "python"
                 else script(NODE, served.url, "give", given, "60000", "none")
             )
-            [read] = told["content"][-1]["read"]
+            [read] = reported["content"][-1]["read"]
             assert read > 2**21
 
     asyncio.run(run())

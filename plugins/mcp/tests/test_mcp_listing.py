@@ -1,4 +1,4 @@
-"""What the server says of itself and of its tools, and that it says when they change."""
+"""The server's description of itself and its tools, and its notifications of changes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from typing_extensions import TypedDict
 
 from sayso import Agent, Caller, Config, ServiceHost, ToolResult, tool
 from sayso_mcp import MCP, mcp_server
+from sayso_mcp.apps import EXTENSION
 
 MODERN = "2026-07-28"
 ERAS = pytest.mark.parametrize("era", ["legacy", MODERN])
@@ -89,7 +90,7 @@ def plain(name: str, size: int = 1, note: str | None = "none") -> str:
 
 @tool
 def rich() -> ToolResult:
-    """What is rich has no schema."""
+    """A result with rich content has no schema."""
     return ToolResult(structured={"a": 1})
 
 
@@ -128,7 +129,7 @@ def test_object_that_a_tool_returns_has_its_schema_and_comes_structured(
             assert set(listed["pod"].output_schema["properties"]) == {"name", "cpu", "busy"}
             with_schema = {name for name, tool in listed.items() if tool.output_schema}
             assert with_schema == {"pod", "node", "count", "lie", "endless", "gated"}
-            # The client checks what comes against the schema.
+            # The client validates the result against the schema.
             result = await client.call_tool("pod", {"name": "web"})
             assert result.structured_content == {"name": "web", "cpu": 0.5, "busy": False}
             assert json.loads(result.content[0].text) == result.structured_content
@@ -157,7 +158,7 @@ def test_object_that_does_not_fit_its_schema_is_told_and_no_lost_call(
 @ERAS
 def test_recorded_outcome_of_a_gated_tool_keeps_its_schema(serve: Any, era: str) -> None:
     async def run() -> None:
-        async with serve(agent=agent(), approvals="console") as served:
+        async with serve(agent=agent(), approvals="inbox") as served:
             async with served.client(era) as client:
                 await client.list_tools()
                 assert (await client.call_tool("gated", {"name": "web"})).is_error
@@ -198,7 +199,7 @@ def test_large_object_of_a_tool_with_a_schema_is_no_lost_call(serve: Any, era: s
 def test_hints_come_from_what_needs_approval(serve: Any, era: str) -> None:
     @tool(idempotent=True)
     def again() -> str:
-        """As often as you like."""
+        """Any number of times."""
         return "done"
 
     rules = {"rules": [{"tool": "plain", "action": "require"}]}
@@ -236,8 +237,8 @@ def test_server_has_the_agents_version(serve: Any, version: str) -> None:
                 assert client.server_info.version == version
             async with served.client("auto") as client:
                 assert client.server_info.version == version
-            told = await ran(old_client(served.url, "look", "{}"))
-            assert told["server"] == version
+            reported = await ran(old_client(served.url, "look", "{}"))
+            assert reported["server"] == version
 
     asyncio.run(run())
 
@@ -252,7 +253,9 @@ def test_nothing_is_declared_that_there_is_not(serve: Any, era: str, transport: 
         ):
             declared = client.server_capabilities
             found = declared.model_dump(by_alias=True, exclude_none=True, mode="json")
-            assert found == {"tools": {}, "resources": {}}
+            # Of the older era there is no way to declare it.
+            extensions = {} if era == "legacy" else {"extensions": {EXTENSION: {}}}
+            assert found == {"tools": {}, "resources": {}} | extensions
 
     asyncio.run(run())
 
@@ -274,12 +277,12 @@ def test_clients_of_1_x_take_structured_results(serve: Any, client: str) -> None
     async def run() -> None:
         async with serve(agent=agent()) as served:
             given = json.dumps({"name": "web"})
-            told = await ran(
+            reported = await ran(
                 old_client(served.url, "pod", given)
                 if client == "python"
                 else script(NODE, served.url, "pod", given, "60000", "none")
             )
-            assert told["structuredContent"] == {"name": "web", "cpu": 0.5, "busy": False}
+            assert reported["structuredContent"] == {"name": "web", "cpu": 0.5, "busy": False}
 
     asyncio.run(run())
 
@@ -290,11 +293,11 @@ def test_client_hears_that_the_tools_have_changed(
     serve: Any, tmp_path: Path, transport: str, era: str
 ) -> None:
     async def run() -> None:
-        heard = asyncio.Event()
+        received = asyncio.Event()
 
         async def hear(message: Any) -> None:
             if isinstance(message, types.ToolListChangedNotification):
-                heard.set()
+                received.set()
 
         folder = tmp_path / "server"
         folder.mkdir()
@@ -306,9 +309,9 @@ def test_client_hears_that_the_tools_have_changed(
         ):
             assert client.server_capabilities.tools.list_changed is True
             await client.list_tools()
-            listening = asyncio.ensure_future(listened(client, heard))
+            listening = asyncio.ensure_future(listened(client, received))
             await client.call_tool("grow", {})
-            await asyncio.wait_for(heard.wait(), 60)
+            await asyncio.wait_for(received.wait(), 60)
             listening.cancel()
             await asyncio.wait([listening])
             names = {t.name for t in (await client.list_tools(cache_mode="bypass")).tools}
@@ -317,13 +320,13 @@ def test_client_hears_that_the_tools_have_changed(
     asyncio.run(run())
 
 
-async def listened(client: Client, heard: asyncio.Event) -> None:
-    """From 2026-07-28 on changes come on a stream that is asked for."""
+async def listened(client: Client, received: asyncio.Event) -> None:
+    """From 2026-07-28 on a client learns of changes from a stream that it must ask for."""
     if client.protocol_version != MODERN:
         return
     async with client.listen(tools_list_changed=True) as events:
         async for _ in events:
-            heard.set()
+            received.set()
 
 
 @pytest.mark.parametrize(
@@ -348,3 +351,13 @@ def test_page_is_that_of_the_console_beside_the_server(
     plugin = made.plugins.get("mcp")
     assert isinstance(plugin, MCP)
     assert plugin.settings_beside(made).page == expected
+
+
+@pytest.mark.parametrize("era", ["legacy", "auto"])
+def test_server_shows_its_icon(serve: Any, era: str) -> None:
+    async def run() -> None:
+        icon = "https://example.com/icon.png"
+        async with serve(icon=icon) as served, served.client(era) as client:
+            assert [each.src for each in client.server_info.icons] == [icon]
+
+    asyncio.run(run())

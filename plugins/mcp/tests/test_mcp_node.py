@@ -64,8 +64,8 @@ SCENARIOS = {
         "input-required-result-tampered-state",
     },
 }
-"""What a server can pass that offers tools alone. The others call for prompts, resources,
-completion, logging, or for tools of their own that ask the client for things."""
+"""Scenarios for a server that has only tools. The others need prompts, resources, completion,
+logging, or tools that ask the client for something."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The server with the clients of others: the official SDKs of 1.x for Python and TypeScript."""
+"""The server with clients made by others: the official SDKs 1.x for Python and TypeScript."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ NODE = Path(__file__).with_name("old_client.mjs")
 
 
 async def ran(command: list[str]) -> dict[str, Any]:
-    """What the client says."""
+    """The client's report."""
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     out, errors = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode == 0, errors.decode()[-2000:]
-    told: dict[str, Any] = json.loads(out)
-    return told
+    reported: dict[str, Any] = json.loads(out)
+    return reported
 
 
 @pytest.mark.parametrize("client", ["python", "typescript"])
 def test_client_that_cannot_ask_is_told_where_a_person_decides(serve: Any, client: str) -> None:
     async def run() -> None:
         async with serve(page="https://sayso.example/console") as served:
-            told = await ran(
+            reported = await ran(
                 old_client(served.url, "delete_pod", POD)
                 if client == "python"
                 else script(NODE, served.url, "delete_pod", POD, "60000", "none")
             )
             [row] = await served.proposals()
-            assert told["isError"] is True
-            assert f"https://sayso.example/console#{row.id}" in told["content"][0]["text"]
+            assert reported["isError"] is True
+            assert f"https://sayso.example/console#{row.id}" in reported["content"][0]["text"]
             assert (row.state, served.ran.calls) == ("PENDING", [])
 
     asyncio.run(run())
@@ -48,8 +48,8 @@ def test_person_at_the_python_sdk_leaves_an_optional_field_null(serve: Any) -> N
         answers = [{"approve": True, "reason": None}, {"approve": True, "reason": ""}]
         async with serve() as served:
             for answer in answers:
-                told = await ran(old_client(served.url, "delete_pod", POD, json.dumps(answer)))
-                assert told["content"][0]["text"] == "deleted default/web-1"
+                reported = await ran(old_client(served.url, "delete_pod", POD, json.dumps(answer)))
+                assert reported["content"][0]["text"] == "deleted default/web-1"
             assert len(served.ran.calls) == 2
 
     asyncio.run(run())
@@ -62,9 +62,9 @@ def test_progress_keeps_the_call_of_the_typescript_sdk_beyond_its_timeout(
 
     async def run() -> None:
         async with serve() as served:
-            told = await ran(script(NODE, served.url, "delete_pod", POD, "2000", "5000"))
-            assert told["content"][0]["text"] == "deleted default/web-1"
-            assert told["progress"] > 5
+            reported = await ran(script(NODE, served.url, "delete_pod", POD, "2000", "5000"))
+            assert reported["content"][0]["text"] == "deleted default/web-1"
+            assert reported["progress"] > 5
 
     asyncio.run(run())
 
@@ -72,12 +72,12 @@ def test_progress_keeps_the_call_of_the_typescript_sdk_beyond_its_timeout(
 def test_timeout_of_the_typescript_sdk_leaves_the_call_open(serve: Any) -> None:
     async def run() -> None:
         async with serve() as served:
-            told = await ran(script(NODE, served.url, "delete_pod", POD, "1000", "30000"))
-            assert "timed out" in told["raised"]
+            reported = await ran(script(NODE, served.url, "delete_pod", POD, "1000", "30000"))
+            assert "timed out" in reported["raised"]
             [row] = await served.proposals()
             assert row.state == "PENDING"
-            told = await ran(script(NODE, served.url, "delete_pod", POD, "60000", "0"))
-            assert told["content"][0]["text"] == "deleted default/web-1"
+            reported = await ran(script(NODE, served.url, "delete_pod", POD, "60000", "0"))
+            assert reported["content"][0]["text"] == "deleted default/web-1"
             assert [each.id for each in await served.proposals()] == [row.id]
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""The port of the MCP server has the bounds of the main one."""
+"""The MCP server's port has the same limits as the main one."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def test_events_leave_at_once() -> None:
 def test_stream_is_opened_again_after_the_last_event(serve: Any) -> None:
     async def run() -> None:
         async with serve() as served, httpx2.AsyncClient(timeout=PATIENCE) as http:
-            begun = await http.post(served.url, json=INITIALIZE, headers=HEADERS)
-            session = {"mcp-session-id": begun.headers["mcp-session-id"], "last-event-id": "7"}
+            started = await http.post(served.url, json=INITIALIZE, headers=HEADERS)
+            session = {"mcp-session-id": started.headers["mcp-session-id"], "last-event-id": "7"}
             async with http.stream("GET", served.url, headers={**HEADERS, **session}) as stream:
                 assert stream.status_code == 200
                 assert stream.headers["content-type"].startswith("text/event-stream")
@@ -146,15 +146,15 @@ def test_case_of_a_content_type_means_nothing(serve: Any) -> None:
     asyncio.run(run())
 
 
-# Python 3.12 warns of a fork beside threads.
+# Python 3.12 warns about a fork in a process with threads.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_port_is_not_kept_by_processes_that_user_code_forks() -> None:
     port = quiet_port()
     listening = bind("127.0.0.1", port)
-    ready, begun = os.pipe()
+    ready, started = os.pipe()
     child = os.fork()
     if not child:
-        os.write(begun, b"!")
+        os.write(started, b"!")
         time.sleep(600)
         os._exit(0)
     try:
@@ -165,7 +165,7 @@ def test_port_is_not_kept_by_processes_that_user_code_forks() -> None:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(ready)
-        os.close(begun)
+        os.close(started)
 
 
 def test_others_are_answered_between_two_long_bodies_that_came_together() -> None:
@@ -197,3 +197,13 @@ def test_others_are_answered_between_two_long_bodies_that_came_together() -> Non
     assert read == [long] * 5
     ends = [at for at, what in enumerate(seen) if what == "long"]
     assert all(after - before > 2 for before, after in pairwise(ends))
+
+
+def test_each_answer_repeats_the_id_of_its_request(serve: Any) -> None:
+    async def run() -> None:
+        async with serve() as served, httpx2.AsyncClient(timeout=PATIENCE) as http:
+            for address in (served.url, f"{served.url}/nowhere"):
+                answer = await http.post(address, json={}, headers={"X-Request-ID": "req-7"})
+                assert answer.headers["x-request-id"] == "req-7"
+
+    asyncio.run(run())

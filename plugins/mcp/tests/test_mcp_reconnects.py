@@ -1,4 +1,4 @@
-"""Clients whose connection is cut while a gated call waits or runs, and who call again."""
+"""Clients whose connection is cut while a gated call waits or runs, and that call again."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ META = {
 
 
 async def session(http: httpx2.AsyncClient, url: str) -> dict[str, str]:
-    """The headers of a session that is begun."""
+    """The headers of a new session."""
     params = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
         "clientInfo": {"name": "test", "version": "1"},
     }
     body = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-    begun = await http.post(url, json=body, headers=HEADERS)
-    return {"mcp-session-id": begun.headers["mcp-session-id"]}
+    started = await http.post(url, json=body, headers=HEADERS)
+    return {"mcp-session-id": started.headers["mcp-session-id"]}
 
 
 @pytest.mark.parametrize("era", ["legacy", MODERN])
 def test_outcome_that_a_cut_connection_lost_is_told_to_the_same_call_on_the_console(
     serve: Any, eventually: Any, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A client that sends no more is taken for gone at once.
+    # A client that sends no more data counts as gone at once.
     monkeypatch.setattr("sayso.listener.protocol.A_MOMENT", 0.0)
-    begun = threading.Event()
+    started = threading.Event()
     go = threading.Event()
 
     @tool(requires_approval=True)
     def rebuild() -> str:
         """Rebuild the index."""
-        begun.set()
+        started.set()
         assert go.wait(PATIENCE)
         return "rebuilt"
 
     async def run() -> None:
         agent = Agent(model="offline", tools=[rebuild])
-        async with serve(agent=agent, approvals="console") as served:
+        async with serve(agent=agent, approvals="inbox") as served:
             params: dict[str, Any] = {"name": "rebuild", "arguments": {}}
             headers = dict(HEADERS)
             if era == MODERN:
@@ -74,10 +74,11 @@ def test_outcome_that_a_cut_connection_lost_is_told_to_the_same_call_on_the_cons
             [row] = await served.proposals()
             await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
             cut = asyncio.ensure_future(call(2))
-            await eventually(begun.is_set)
+            await eventually(started.is_set)
             cut.cancel()
             await asyncio.wait([cut])
-            # What came before an answered request, the end of the connection too, has been seen.
+            # An answered request shows that everything sent before it, the end of the connection
+            # included, was processed.
             async with httpx2.AsyncClient(timeout=PATIENCE) as http:
                 await http.get(served.url + "x")
             go.set()

@@ -1,4 +1,4 @@
-"""What is posted and is no message of JSON-RPC is refused, as over stdio."""
+"""Posts that are no message of JSON-RPC are refused, as over stdio."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ INITIALIZE = {
 
 @asynccontextmanager
 async def posting(served: Any) -> AsyncIterator[Any]:
-    """`await post(body)` in a session that is begun; gives the response."""
+    """`await post(body)` in a new session; returns the response."""
     async with httpx2.AsyncClient(timeout=PATIENCE, headers=HEADERS) as http:
         if served.url.endswith("/mcp"):
-            begun = await http.post(served.url, json=INITIALIZE)
-            http.headers["mcp-session-id"] = begun.headers["mcp-session-id"]
+            started = await http.post(served.url, json=INITIALIZE)
+            http.headers["mcp-session-id"] = started.headers["mcp-session-id"]
             yield lambda body: http.post(served.url, content=body)
             return
         async with http.stream("GET", served.url) as stream:
@@ -82,7 +82,7 @@ def test_body_that_is_no_message_is_refused(
                 assert answer.json()["error"].keys() == {"code", "message"}
 
     asyncio.run(run())
-    # Its sender is told, and what was sent may hold a credential.
+    # The sender gets an error, and the log no trace: the message may contain a credential.
     assert [record for record in caplog.records if record.exc_info] == []
 
 
@@ -141,8 +141,8 @@ def test_request_whose_header_names_another_version_than_its_body_is_refused(
 
     async def run() -> None:
         async with serve() as served, httpx2.AsyncClient(timeout=PATIENCE) as http:
-            begun = await http.post(served.url, json=INITIALIZE, headers=HEADERS)
-            session = {"mcp-session-id": begun.headers["mcp-session-id"]}
+            started = await http.post(served.url, json=INITIALIZE, headers=HEADERS)
+            session = {"mcp-session-id": started.headers["mcp-session-id"]}
             for given in (header, header | session):
                 answer = await http.post(served.url, json=body, headers=HEADERS | given)
                 assert (answer.status_code, answer.json()["id"]) == (400, 1)
@@ -157,7 +157,7 @@ def test_request_that_is_sent_again_before_its_answer_is_refused(
     async def run() -> None:
         async with serve() as served, posting(served) as post:
             first = asyncio.ensure_future(post(call("slow", 7)))
-            await eventually(served.ran.begun.is_set)
+            await eventually(served.ran.started.is_set)
             second = await post(call("slow", 7))
             assert (second.status_code, second.json()["id"]) == (400, None)
             assert "has no answer yet" in second.json()["error"]["message"]
@@ -173,7 +173,7 @@ def test_client_that_uses_an_id_again_before_its_answer_gets_both_answers(
     async def run() -> None:
         async with serve() as served, posting(served) as post:
             first = asyncio.ensure_future(post(call("slow", 7)))
-            await eventually(served.ran.begun.is_set)
+            await eventually(served.ran.started.is_set)
             for id_ in (7, "7", 7):
                 answer = message_in(await post(call("add", id_)))
                 assert answer["id"] == id_
@@ -183,7 +183,7 @@ def test_client_that_uses_an_id_again_before_its_answer_gets_both_answers(
             served.ran.go.set()
             slept = message_in(await first)
             assert (slept["id"], slept["result"]["content"][0]["text"]) == (7, "slept")
-            # What is over holds no id.
+            # A finished request does not block its id.
             assert message_in(await post(call("add", 7)))["id"] == 7
 
     asyncio.run(run())

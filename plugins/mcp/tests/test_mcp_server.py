@@ -1,4 +1,4 @@
-"""What the MCP server lists, answers, refuses, and how it starts and stops."""
+"""The MCP server's lists, answers and refusals, and its start and stop."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ def test_handlers_hear_of_a_call_that_is_refused_before_its_tool_runs(
         """Wipe a folder."""
         return "wiped"
 
-    heard: list[Any] = []
-    agent = Agent(model="offline", tools=[add, wipe], on_event=heard.append)
+    received: list[Any] = []
+    agent = Agent(model="offline", tools=[add, wipe], on_event=received.append)
     rules = {"rules": [{"tool": "wipe", "arguments": {"path": "/etc"}, "action": "deny"}]}
     calls = [("add", {"a": "two", "b": 3}), ("wipe", {}), ("wipe", {"path": "/etc"})]
 
@@ -162,9 +162,9 @@ def test_handlers_hear_of_a_call_that_is_refused_before_its_tool_runs(
             assert yes.asked == []
 
     asyncio.run(run())
-    assert {event.event_type for event in heard} == {"ToolExecutionFailed"}
-    assert [(event.call.name, event.call.input) for event in heard] == calls
-    assert all(event.error.startswith("Error: ") for event in heard)
+    assert {event.event_type for event in received} == {"ToolExecutionFailed"}
+    assert [(event.call.name, event.call.input) for event in received] == calls
+    assert all(event.error.startswith("Error: ") for event in received)
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_arguments_are_json_and_no_deeper_than_the_limit(
     async def run() -> None:
         agent = Agent(name="taker", model="offline", tools=[take])
         async with serve(agent=agent) as served, httpx2.AsyncClient(timeout=60) as http:
-            begun = await http.post(served.url, json=INITIALIZE, headers=HEADERS)
-            headers = {**HEADERS, "mcp-session-id": begun.headers["mcp-session-id"]}
+            began = await http.post(served.url, json=INITIALIZE, headers=HEADERS)
+            headers = {**HEADERS, "mcp-session-id": began.headers["mcp-session-id"]}
             call = {
                 "jsonrpc": "2.0",
                 "id": 2,
@@ -278,7 +278,7 @@ def test_large_texts_reach_the_client_and_leave_its_session_well(
 ) -> None:
     @tool
     def flood(context: RequestContext, line: str) -> str:
-        """Far too much, with a status line before it."""
+        """Return too much, after a status line."""
         context.update("begun")
         return line * (2**21 // len(line))
 
@@ -307,7 +307,7 @@ def test_events_reach_a_client_that_ends_lines_as_python_does(serve: Any) -> Non
 
     @tool
     def echo(context: RequestContext) -> str:
-        """Say it, as a status line and as the result."""
+        """Say the line, as a status line and as the result."""
         context.update(odd)
         return odd
 
@@ -319,8 +319,8 @@ def test_events_reach_a_client_that_ends_lines_as_python_does(serve: Any) -> Non
             serve(agent=Agent(model="offline", tools=[echo])) as served,
             httpx2.AsyncClient(timeout=60, headers=HEADERS) as http,
         ):
-            begun = await http.post(served.url, json=INITIALIZE)
-            session = {"mcp-session-id": begun.headers["mcp-session-id"]}
+            began = await http.post(served.url, json=INITIALIZE)
+            session = {"mcp-session-id": began.headers["mcp-session-id"]}
             answer = await http.post(served.url, json=call, headers=session)
             lines = [line for line in answer.text.splitlines() if line.startswith("data: ")]
             status, result = [json.loads(line.removeprefix("data: ")) for line in lines]
@@ -344,7 +344,7 @@ def test_rich_and_large_results(serve: Any, era: str) -> None:
 
     @tool
     def flood() -> str:
-        """Far too much."""
+        """Return too much."""
         return "x" * 100_000
 
     @tool
@@ -393,10 +393,10 @@ def test_gated_rich_result_comes_in_full(serve: Any, human: Any, era: str) -> No
 
 
 async def echo(messages: Any, context: Any) -> Any:
-    """Says what it heard, and proposes what it is told to."""
-    heard = " | ".join(f"{m.role}: {m.content}" for m in messages)
+    """Report the messages, and propose the calls that the test asks for."""
+    received = " | ".join(f"{m.role}: {m.content}" for m in messages)
     yield "heard "
-    yield heard
+    yield received
 
 
 @ERAS
@@ -434,7 +434,7 @@ def test_chat_keeps_neither_pieces_nor_status_lines_of_a_long_turn(serve: Any) -
             assert text(await client.call_tool("chat", {"message": "go"})) == "ab" * 20_000
 
     asyncio.run(run())
-    # Some are on their way.
+    # Some messages are still being sent.
     assert tracked[0] < 20_000
 
 
@@ -534,7 +534,7 @@ def test_chat_names_what_waits_for_approval(serve: Any, era: str) -> None:
 def test_chat_can_have_another_name_or_none(serve: Any) -> None:
     @tool
     def chat() -> str:
-        """The agent's own."""
+        """A tool of the agent's own."""
         return "own"
 
     async def run() -> None:
@@ -743,15 +743,15 @@ def test_tools_in_flight_have_a_limit(serve: Any, in_task: Any) -> None:
     async def run() -> None:
         started = in_task(serve(limits={"turns": 1}))
         served = await started.served()
-        begun = asyncio.Event()
+        began = asyncio.Event()
 
         async def progress(value: float, total: float | None, message: str | None) -> None:
-            begun.set()
+            began.set()
 
         async with served.client("legacy") as client:
             slow = client.call_tool("slow", {}, progress_callback=progress)
             call = asyncio.ensure_future(slow)
-            await asyncio.wait_for(begun.wait(), 60)
+            await asyncio.wait_for(began.wait(), 60)
             refused = await client.call_tool("add", {"a": 1, "b": 1})
             assert refused.is_error
             assert "too many" in text(refused)
@@ -765,7 +765,7 @@ def test_tools_in_flight_have_a_limit(serve: Any, in_task: Any) -> None:
 
 @pytest.mark.parametrize("name", ["forever", "slow"])
 def test_endless_call_ends_at_the_time_limit_with_an_unknown_outcome(serve: Any, name: str) -> None:
-    """A thread goes on, and an async tool may have done what it does."""
+    """Its thread goes on, and an async tool may already have taken effect."""
 
     async def run() -> None:
         async with serve(limits={"turn_time": 0.3}) as served, served.client("legacy") as client:
@@ -787,10 +787,10 @@ def test_stop_ends_open_streams_and_waits_for_tools(
     async def run() -> None:
         started = in_task(serve(transport=transport, drain_timeout=60))
         served = await started.served()
-        begun = asyncio.Event()
+        began = asyncio.Event()
 
         async def progress(value: float, total: float | None, message: str | None) -> None:
-            begun.set()
+            began.set()
 
         async with httpx2.AsyncClient(timeout=60) as http, served.client("legacy") as client:
             headers = dict(HEADERS)
@@ -802,7 +802,7 @@ def test_stop_ends_open_streams_and_waits_for_tools(
             assert stream.status_code == 200
             slow = client.call_tool("slow", {}, progress_callback=progress)
             call = asyncio.ensure_future(slow)
-            await asyncio.wait_for(begun.wait(), 60)
+            await asyncio.wait_for(began.wait(), 60)
             stopping = asyncio.ensure_future(started.stop())
             while not (await client.call_tool("add", {"a": 1, "b": 1})).is_error:
                 pass
@@ -828,7 +828,7 @@ def test_endless_tool_does_not_hold_the_stop_and_its_outcome_is_told_as_unknown(
         async with served.client(era) as client:
             call = asyncio.ensure_future(client.call_tool("forever", {}))
             assert text(await client.call_tool("add", {"a": 1, "b": 1})) == "2"
-            # The drain time of these servers is two seconds.
+            # These servers have a drain time of two seconds.
             await started.stop()
             result = await call
             assert result.is_error

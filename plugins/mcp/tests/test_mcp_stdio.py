@@ -77,7 +77,7 @@ class Process:
         self.process.stdin.flush()
 
     def answer(self, id_: int | str | None) -> dict[str, Any]:
-        """The message with this id; every line on the way must be a JSON-RPC message."""
+        """The message with this id; every line before it must be a JSON-RPC message."""
         assert self.process.stdout is not None
         while True:
             line = self.process.stdout.readline()
@@ -109,13 +109,13 @@ class Process:
         return text
 
     def rest(self) -> tuple[bytes, str]:
-        """What was still written, after stdin has been closed."""
+        """The output after stdin was closed."""
         out, error = self.process.communicate(timeout=120)
         return out, error.decode()
 
 
-def told(errors: Path, pattern: str, process: subprocess.Popen[bytes]) -> re.Match[str]:
-    """Where `pattern` stands in what the process wrote to the file; waits for it."""
+def reported(errors: Path, pattern: str, process: subprocess.Popen[bytes]) -> re.Match[str]:
+    """The match of `pattern` in the file that the process writes to; waits for it."""
     deadline = time.monotonic() + 120
     while (found := re.search(pattern, errors.read_text())) is None:
         assert process.poll() is None and time.monotonic() < deadline, errors.read_text()
@@ -230,7 +230,7 @@ def test_line_that_is_too_long_and_tells_no_id_gets_an_error_without_one(stdio: 
 
 
 def test_request_of_which_only_the_id_can_be_read_is_refused(stdio: Process) -> None:
-    """JavaScript writes half an emoji as an escape that is no Unicode text."""
+    """JavaScript writes half an emoji as an escape that is no valid Unicode text."""
     stdio.begin()
     stdio.send(id=1, method="tools/call", params={"name": "prints", "arguments": {"a": "\ud83d"}})
     assert stdio.answer(1)["error"]["code"] == -32600
@@ -276,7 +276,7 @@ def test_second_interrupt_ends_the_process_at_once(stdio: Process) -> None:
     stdio.answer(2)
     stdio.process.send_signal(signal.SIGINT)
     for id_ in itertools.count(3):
-        # Once it has heard the signal it waits for the call, and takes no other.
+        # After the signal it waits for the call, and accepts no other.
         stdio.send(id=id_, method="tools/call", params={"name": "prints", "arguments": {}})
         if "is stopping" in str(stdio.answer(id_)):
             break
@@ -323,7 +323,7 @@ def test_open_question_at_the_end_of_stdin_cuts_no_other_call_off(
     stdio.begin(elicitation={"form": {}})
     asked = {"name": "gated", "arguments": {"path": str(tmp_path / "ran")}}
     stdio.send(id=11, method="tools/call", params=asked)
-    # The first request of the server, which nobody will answer.
+    # The server's first request, which is never answered.
     assert stdio.answer(1)["method"] == "elicitation/create"
     stdio.send(id=12, method="tools/call", params={"name": "slow", "arguments": {}})
     out, _ = stdio.rest()
@@ -349,7 +349,7 @@ def test_call_whose_question_is_answered_at_once_is_answered_after_the_end_of_st
                 answered.set()
 
     class Writer(mcp_stdio._Writer):
-        """Goes on only after the client's answer to the question has been read."""
+        """Continues only after the client's answer to the question was read."""
 
         def _write(self, line: bytes) -> None:
             super()._write(line)
@@ -411,7 +411,7 @@ def test_client_that_closed_stdin_and_stops_the_process_waits_for_no_call(tmp_pa
         running.send(id=2, method="tools/call", params={"name": "slow", "arguments": {}})
         assert running.process.stdin is not None and running.process.stdout is not None
         running.process.stdin.close()
-        # By the answer of a call that takes a moment, the end of stdin has been read.
+        # This call takes a moment; when it is answered, the end of stdin has been read.
         assert running.answer(2)["result"]["content"][0]["text"] == "slept"
         running.process.terminate()
         assert running.process.wait(120) == 0
@@ -426,8 +426,8 @@ def test_call_whose_process_died_is_told_as_unknown_to_the_same_call_on_the_cons
 ) -> None:
     asked = {"name": "dies", "arguments": {"path": str(tmp_path / "ran")}}
 
-    def begun() -> Process:
-        process = Process(tmp_path, "--transport", "stdio", "--approvals", "console")
+    def started() -> Process:
+        process = Process(tmp_path, "--transport", "stdio", "--approvals", "inbox")
         process.begin()
         process.send(id=1, method="tools/call", params=asked)
         return process
@@ -437,13 +437,13 @@ def test_call_whose_process_died_is_told_as_unknown_to_the_same_call_on_the_cons
         command = [sys.executable, "-m", "sayso", *arguments]
         subprocess.run(command, cwd=tmp_path, env=state, check=True, capture_output=True)
 
-    process = begun()
+    process = started()
     waits = process.answer(1)["result"]["structuredContent"]["approval"]
     sayso("approvals", "approve", waits["id"])
     process.send(id=2, method="tools/call", params=asked)
     assert process.rest()[0] == b""
     assert process.process.returncode == -signal.SIGKILL
-    process = begun()
+    process = started()
     result = process.answer(1)["result"]
     assert result["isError"]
     assert "Outcome unknown" in result["content"][0]["text"]
@@ -452,7 +452,7 @@ def test_call_whose_process_died_is_told_as_unknown_to_the_same_call_on_the_cons
 
 
 def test_stdin_and_stdout_may_be_non_blocking(tmp_path: Path) -> None:
-    """As a Node program leaves them that hands its own on."""
+    """A Node program that passes on its own stdin and stdout leaves them non-blocking."""
     stdin, asking = os.pipe()
     answering, stdout = os.pipe()
     os.set_blocking(stdin, False)
@@ -468,7 +468,7 @@ def test_stdin_and_stdout_may_be_non_blocking(tmp_path: Path) -> None:
     os.close(stdin)
     os.close(stdout)
     try:
-        told(tmp_path / "errors", "noise at import", process)
+        reported(tmp_path / "errors", "noise at import", process)
         meta = {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {},
@@ -596,8 +596,8 @@ def test_warnings_of_tools_are_in_the_log_of_a_service_with_mcp_whoever_left_it(
     errors = tmp_path / "errors"
     process = serving(tmp_path, errors)
     try:
-        own = told(errors, r"listening on http://127\.0\.0\.1:(\d+)", process)[1]
-        port = int(told(errors, r"MCP \(sse\) on http://127\.0\.0\.1:(\d+)/sse\n", process)[1])
+        own = reported(errors, r"listening on http://127\.0\.0\.1:(\d+)", process)[1]
+        port = int(reported(errors, r"MCP \(sse\) on http://127\.0\.0\.1:(\d+)/sse\n", process)[1])
         with socket.create_connection(("127.0.0.1", port), timeout=60) as stream:
             stream.sendall(b"GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n")
             while b"session_id=" not in stream.recv(65536):
@@ -617,14 +617,14 @@ def test_warnings_of_tools_are_in_the_log_of_a_service_with_mcp_whoever_left_it(
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_serve_has_it_once_and_stops_with_an_open_stream(tmp_path: Path, workers: int) -> None:
-    """In the only process, or in the plugins' own one beside several workers."""
-    # A stream that the stop waited for would hold it longer than the test waits.
+    """In the only process, or, beside several workers, in the process for plugins."""
+    # If the stop waited for a stream, it would take longer than the test waits.
     (tmp_path / "sayso.toml").write_text("[server]\ndrain_timeout = 600\nstart_timeout = 900\n")
     errors = tmp_path / "errors"
     process = serving(tmp_path, errors, workers)
     try:
-        told(errors, r"listening on http://127\.0\.0\.1:\d+", process)
-        port = int(told(errors, r"MCP \(sse\) on http://127\.0\.0\.1:(\d+)/sse\n", process)[1])
+        reported(errors, r"listening on http://127\.0\.0\.1:\d+", process)
+        port = int(reported(errors, r"MCP \(sse\) on http://127\.0\.0\.1:(\d+)/sse\n", process)[1])
         with socket.create_connection(("127.0.0.1", port), timeout=60) as stream:
             stream.sendall(b"GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert stream.recv(12) == b"HTTP/1.1 200"
@@ -641,7 +641,7 @@ def test_serve_has_it_once_and_stops_with_an_open_stream(tmp_path: Path, workers
 
 @pytest.mark.parametrize("command", ["serve", "serve --workers 2", "mcp"])
 def test_call_in_flight_has_the_whole_drain_to_end(tmp_path: Path, command: str) -> None:
-    """Also where the end of a plugin, which is bounded for itself, leaves no time for calls."""
+    """The same if a plugin's shutdown, which has its own limit, leaves no time for calls."""
     (tmp_path / "slow_agent.py").write_text(SLOW_AGENT)
     (tmp_path / "sayso.toml").write_text(
         'agent = "slow_agent:agent"\n[server]\nhost = "127.0.0.1"\nport = 0\nstate_dir = "."\n'
@@ -657,15 +657,15 @@ def test_call_in_flight_has_the_whole_drain_to_end(tmp_path: Path, command: str)
         )
 
     async def talk(url: str) -> str:
-        begun = asyncio.Event()
+        started = asyncio.Event()
 
         async def progress(value: float, total: float | None, message: str | None) -> None:
-            begun.set()
+            started.set()
 
         async with Client(url, mode="legacy") as client:
             call = client.call_tool("waits", {}, progress_callback=progress)
             called = asyncio.ensure_future(call)
-            await asyncio.wait_for(begun.wait(), 60)
+            await asyncio.wait_for(started.wait(), 60)
             process.terminate()
             while not (await client.call_tool("ends", {})).is_error:
                 pass
@@ -675,7 +675,7 @@ def test_call_in_flight_has_the_whole_drain_to_end(tmp_path: Path, command: str)
             return text
 
     try:
-        url = told(errors, r"MCP .*on (http://\S+)\n", process)[1]
+        url = reported(errors, r"MCP .*on (http://\S+)\n", process)[1]
         assert asyncio.run(talk(url)) == "waited"
         assert process.wait(120) == 0, errors.read_text()
         assert errors.read_text().count(url) == 1, "the address is told once"

@@ -1,1 +1,1 @@
-"""Models behind OpenAI's chat completions, at whatever endpoint."""
+"""Models behind OpenAI's chat completions, at any endpoint."""

@@ -54,7 +54,7 @@ def connect(name: str, settings: Mapping[str, Any]) -> OpenAI:
         )
     check_key(key, f"openai:{name}")
     seconds = float(settings.get("timeout", 60.0))
-    # Here once, not on each loop.
+    # Made once here, not on each loop.
     trusted = certificates()
 
     def client() -> httpx2.AsyncClient:
@@ -157,7 +157,7 @@ def _chunk(data: str) -> dict[str, Any]:
 
 
 def _status(error: Any) -> int:
-    # An error within a stream of status 200 says its kind by a number or a word.
+    # An error within a stream of status 200 gives its kind as a number or a word.
     if not isinstance(error, dict):
         return 500
     code = str(error.get("code"))

@@ -1,7 +1,7 @@
-"""The Reply that the chunks of one chat completions stream add up to.
+"""The Reply made from the chunks of one chat completions stream.
 
-Servers differ: indices, ids, usage and the closing `[DONE]` may be missing, arguments come in one
-piece or as an object, and a stop reason of `stop` may stand beside tool calls.
+Servers differ: indices, ids, usage and the closing `[DONE]` may be missing, arguments arrive in one
+piece or as an object, and a stop reason of `stop` may come with tool calls.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
     """
     rest, data, begun, returned = b"", list[bytes](), False, False
     async for chunk in chunks:
-        # A line ends with CR, LF or both, which may come in two chunks; no other end counts, since
-        # some, such as U+2028, may stand within JSON.
+        # A line ends with CR, LF or both, which may arrive in two chunks. Other characters, such as
+        # U+2028, are no line ends: they may be inside JSON.
         whole = rest + (chunk.removeprefix(b"\n") if returned else chunk)
         returned = chunk.endswith(b"\r") or (returned and not chunk)
         lines = whole.splitlines()
@@ -76,7 +76,7 @@ async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
 
 @dataclass
 class _Slot:
-    """One tool call as its fragments come."""
+    """One tool call, assembled from its fragments."""
 
     id: str = ""
     name: str = ""
@@ -98,13 +98,13 @@ class _Slot:
         return self.name not in ("", name) or (filled and self.whole())
 
     def whole(self) -> bool:
-        """Whether nothing more can be said of the arguments."""
+        """Whether the arguments are complete."""
         closed = bool(self.arguments) and self.arguments[-1].rstrip().endswith("}")
         return closed and read_input("".join(self.arguments))[1] is None
 
 
 class Accumulator:
-    """Feed it each chunk as a JSON object; `whole()` gives the Reply once the stream has ended.
+    """Feed it each chunk as a JSON object; `whole()` returns the Reply once the stream has ended.
 
     Raises KeyError, TypeError, ValueError or AttributeError for a chunk of another form.
     """
@@ -135,17 +135,19 @@ class Accumulator:
             self._chosen = True
             delta = choice.get("delta")
             if delta is None and not (self._text or self._slots):
-                # Some servers send the message whole; beside deltas it would say all again.
+                # Some servers send the complete message, which after deltas would repeat
+                # everything.
                 delta = choice.get("message")
             yield from self._delta(delta or {})
             if finish := choice.get("finish_reason"):
-                # Gateways give other providers' names in capitals, or a detail behind a colon.
+                # Gateways write other providers' reasons in capitals, or with a detail after a
+                # colon.
                 self._finish = finish.lower().partition(":")[0]
 
     def whole(self, *, closed: bool) -> Reply | None:
-        """The Reply, or None when the stream ended before the message did.
+        """The Reply; None if the stream ended before the message did.
 
-        `closed` says that `[DONE]` came, which stands in for a missing finish reason.
+        `closed` says that `[DONE]` came, which replaces a missing finish reason.
         """
         if self._finish in _BROKEN or (self._finish is None and not (closed and self._chosen)):
             return None
@@ -158,8 +160,8 @@ class Accumulator:
         )
 
     def _raw(self) -> dict[str, Any] | None:
-        # DeepSeek takes a call back only with the reasoning that led to it, Gemini only with its
-        # signature of the call. Gateways hand on both, and Anthropic's thinking, as details.
+        # DeepSeek accepts a call back only with the reasoning that led to it, Gemini only with its
+        # signature of the call. Gateways pass on both, and Anthropic's thinking, as details.
         own: dict[str, Any] = {}
         if self._reasoning and self._slots:
             own["reasoning_content"] = encodable("".join(self._reasoning))
@@ -242,12 +244,12 @@ class Accumulator:
 
 
 def raw_key(model: str) -> str:
-    """Where a turn's `raw` holds what only the model of this name takes back."""
+    """The key of a turn's `raw` for data that only the model of this name accepts back."""
     return f"openai:{model}"
 
 
 def _whole(pieces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Reasoning details of which the texts came in `pieces`; an encrypted one comes whole."""
+    """Reasoning details whose texts arrived in `pieces`; an encrypted one arrives complete."""
     details: list[dict[str, Any]] = []
     for (kind, _), given in groupby(pieces, lambda p: (p.get("type"), p.get("index"))):
         run = [{k: v for k, v in piece.items() if v is not None} for piece in given]

@@ -1,4 +1,4 @@
-"""What one call of an OpenAI-compatible chat completions endpoint is asked with."""
+"""The body of one call of an OpenAI-compatible chat completions endpoint."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CLASSIC = re.compile(r"(gpt-3\.5|gpt-4|chatgpt-4o|ft:gpt-[34])")
 
 
 def request(ask: Ask, model: str, *, official: bool) -> dict[str, Any]:
-    """The body of one streaming call; `official` when it goes to OpenAI's own host."""
+    """The body of one streaming call; `official` if it goes to OpenAI's own host."""
     limit = "max_completion_tokens" if official else "max_tokens"
     body: dict[str, Any] = {
         "model": model,
@@ -45,7 +45,7 @@ def request(ask: Ask, model: str, *, official: bool) -> dict[str, Any]:
 
 
 def explain_config(config: Mapping[str, Any], model: str, *, official: bool) -> None:
-    """Log which model-config keys this model does not take."""
+    """Log the model-config keys that this model does not accept."""
     refused: set[str] = set()
     if official:
         others = {"temperature", "top_p"} if _reasons(model, official) else {"thinking_level"}
@@ -85,7 +85,7 @@ def _format(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tool(name: str, tool: ToolDefinition) -> dict[str, Any]:
     schema = plain_object(tool.input_schema)
-    # OpenAI refuses these two at the top, as it does combinators; the engine validates by them.
+    # OpenAI refuses these two at the top, as it does combinators; the engine validates with them.
     schema = with_items({k: v for k, v in schema.items() if k not in ("enum", "not")})
     function: dict[str, Any] = {"name": name, "parameters": schema}
     if tool.description.strip():
@@ -104,7 +104,8 @@ def _messages(ask: Ask, model: str) -> list[dict[str, Any]]:
         else:
             messages += _user(turn)
     if any("reasoning_content" in message for message in messages):
-        # DeepSeek refuses a conversation in which a message lacks it, also one without any thought.
+        # DeepSeek refuses a conversation in which a message lacks it, also one without any
+        # reasoning.
         for message in messages:
             if message["role"] == "assistant":
                 message.setdefault("reasoning_content", "")
@@ -116,7 +117,7 @@ def _assistant(turn: Turn, model: str) -> dict[str, Any]:
     calls = [_call(block) for block in turn.blocks if isinstance(block, Call)]
     if calls:
         for own in _own(turn, model):
-            # What belongs to a call stands at its place.
+            # These fields are matched to the calls by their order.
             for call, more in zip(calls, own.get("tool_calls", ()), strict=False):
                 call |= more
             message |= own
@@ -134,7 +135,7 @@ def _own(turn: Turn, model: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _detail(detail: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The reasoning detail as it came; the id of a call stands in it as the call's place."""
+    """The reasoning detail as it arrived; instead of the id of a call it has the call's index."""
     at = detail.get("id")
     if isinstance(at, int) and at < len(calls):
         return {**detail, "id": calls[at]["id"]}
@@ -150,7 +151,7 @@ def _user(turn: Turn) -> Iterator[dict[str, Any]]:
 
 
 def _outcome(result: Result) -> str:
-    # The wire format has no mark for a failed call. An unknown end is none: it may have worked.
+    # The wire format has no mark for a failed call. An unknown outcome is none: it may have worked.
     if result.is_error and not result.output.startswith(("Error", "Outcome unknown:")):
         return f"Error: {result.output}"
     return result.output

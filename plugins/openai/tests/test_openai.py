@@ -284,7 +284,7 @@ def test_redirect_says_what_to_set(openai_server: OpenAIServer) -> None:
 def test_base_url_may_have_a_query_or_name_the_whole_address(
     openai_server: OpenAIServer, written: str, asked_at: str
 ) -> None:
-    # The local server itself knows no other path than the plain one.
+    # The local server only knows the plain path.
     with pytest.raises(ModelError, match="status 400"):
         asked(model(openai_server, base_url=openai_server.url + written))
     assert openai_server.requests[0].path == asked_at
@@ -343,7 +343,7 @@ def test_reasoning_before_a_call_goes_back_with_it(openai_server: OpenAIServer) 
 def test_no_message_is_without_reasoning_where_another_of_the_model_has_some(
     openai_server: OpenAIServer,
 ) -> None:
-    """DeepSeek refuses a conversation in which one message lacks it, but takes an empty one."""
+    """DeepSeek refuses a conversation in which one message lacks it, but accepts an empty one."""
     server = openai_server
     call = ("c", "get_weather", '{"city": "Rome"}')
     server.then(stream(server.message(calls=[call], thinking="Rome it is.")))
@@ -386,7 +386,8 @@ def reasoned(*details: Any) -> bytes:
 def test_reasoning_details_go_back_whole_and_with_the_ids_of_their_calls(
     openai_server: OpenAIServer,
 ) -> None:
-    """Gateways such as OpenRouter hold in them what each provider behind them wants back."""
+    """Gateways such as OpenRouter put into them the data that each provider behind them wants
+    back."""
     server = openai_server
     text = {"type": "reasoning.text", "format": "google-gemini-v1", "index": 0}
     signed = {"type": "reasoning.encrypted", "format": "google-gemini-v1"}
@@ -586,7 +587,7 @@ def test_message_that_the_server_could_not_end_is_an_error(
 def test_call_that_the_provider_could_not_read_is_asked_for_again(
     openai_server: OpenAIServer, reason: str
 ) -> None:
-    """Gemini ends such a message without a word; the next try mostly succeeds."""
+    """Gemini ends such a message without a word; the next attempt usually succeeds."""
     server = openai_server
     server.then(stream([chunk({"role": "assistant"}, finish_reason=reason), DONE]))
     server.then(stream(server.message("Fine.")))

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL, whose statements go out in a pipeline."""
+"""A connection to PostgreSQL that sends its statements in a pipeline."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from sayso_postgres.pipeline import PREPARED, Pipeline
 
 Statement = tuple[str, tuple[object, ...]]
 _CLOCK = "extract(epoch FROM clock_timestamp())::float8"
-# Whoever migrates the tables locks this one. The lock stands for the transaction: a work that is to
-# run alone waits for those of all transactions that its store has begun.
+# A migration of the tables locks this one. The lock also represents the transaction: a work that is
+# to run alone waits for the locks of all transactions that its store has begun.
 _BEGIN = (
     "SELECT value, pg_advisory_xact_lock{}(?::bigint), " + _CLOCK + " "
     "FROM sayso_meta WHERE key = 'schema'"
 )
 _READ = f"SELECT value, NULL, {_CLOCK} FROM sayso_meta WHERE key = 'schema'"
-# Turns before proposals, each in the order of their keys: so no two transactions wait for each
-# other. What is locked is read by statements of its own, which see what stood there at last.
+# Turns before proposals, each in the order of their keys, so that no two transactions wait for each
+# other. Separate statements then read the locked rows, so that they see the latest committed state.
 _OF_BOTH = (
     'IN (SELECT unnest(?::text[]) COLLATE "C" UNION ALL '
     "SELECT q.turn FROM sayso_proposals q WHERE q.id = ANY(?::text[]))"
@@ -51,8 +51,8 @@ _LOCK_FOUND = (
     "SELECT p.id FROM sayso_proposals p WHERE p.id IN "
     "(SELECT p.id FROM sayso_proposals p WHERE {}) ORDER BY p.id FOR UPDATE OF p"
 )
-# The server itself makes the hash, so the lock on a chain's head is never held while an answer
-# travels. Where the head is missing, `seq` is NULL, which the log does not take.
+# The server itself computes the hash, so that the lock on a chain's head is never held during a
+# round trip. If the head is missing, `seq` is NULL, which the log does not accept.
 _APPEND = """
 WITH head AS (
     UPDATE sayso_chains SET seq = seq + 1, previous = hash, hash = encode(sha256(
@@ -74,22 +74,22 @@ class Raw(psycopg.Connection[Any]):
     """A connection of psycopg."""
 
     pooled = False
-    """Whether a pooler stands before the server: it gives numbers of its own to processes."""
+    """Whether a pooler is in front of the server: it gives processes numbers of its own."""
 
 
 class PostgresConnection:
     """`Connection` over psycopg, connected when first needed and again after a loss.
 
-    Statements go out in a pipeline: those that answer nothing wait for one that does. Behind a
-    pooler such as PgBouncer each transaction may have another session of the server: then nothing
-    is left in one for the next, neither settings nor prepared statements.
+    Statements are sent in a pipeline: those without an answer wait for one that has one. Behind a
+    pooler such as PgBouncer each transaction may use another session of the server, so nothing is
+    left in a session for the next one, neither settings nor prepared statements.
     """
 
     skip = " FOR UPDATE OF p SKIP LOCKED"
     errors: tuple[type[Exception], ...] = (psycopg.Error,)
     reading = False
     alone = False
-    """Whether the next transaction waits for all others that have this connection's `number`."""
+    """Whether the next transaction waits for all others with this connection's `number`."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class PostgresConnection:
             locked, rows = self.read_all(
                 [(_LOCK_FOUND.format(where), given), (f"{SELECT}{where}", given)]
             )
-            # One that fits only since the lock is read again, with a lock.
+            # A row that matches only since the lock is read again, with a lock.
             if {row[0] for row in rows} <= {id_ for (id_,) in locked}:
                 return rows
 
@@ -146,7 +146,7 @@ class PostgresConnection:
             self.write(_APPEND, (hashed_tail(at, entry).hex(), chain, at, dumps(entry)))
 
     def settle(self) -> None:
-        """Nothing: what others can read here is on the disk."""
+        """Do nothing: rows that others can read here are on disk."""
 
     def begin(
         self, turns: Sequence[str] = (), proposals: Sequence[str] = ()
@@ -159,19 +159,21 @@ class PostgresConnection:
                 raise
             self.rollback()
             if known and self._raw is None:
-                # The server restarted while the connection was idle; nothing was begun on it.
+                # The server restarted while the connection was idle; no transaction had begun on
+                # it.
                 return self.begin(turns, proposals)
             raise unavailable(error, self.explained(error)) from error
 
     def commit(self) -> None:
         pipeline = self._live()
-        # Behind the last writes, in one round trip with them.
+        # Sent after the last writes, in one round trip with them.
         pipeline.send("COMMIT")
         try:
             pipeline.answers()
         except psycopg.Error as error:
             if self._raw is not None and not self._raw.closed:
-                # The server answered, so nothing is committed: one of the writes failed.
+                # The server answered, so the transaction is not committed: one of the writes
+                # failed.
                 raise
             self.cut()
             raise LedgerUnavailable(
@@ -181,7 +183,7 @@ class PostgresConnection:
             raise LedgerUnavailable("the approvals store refused a commit")
 
     def rollback(self) -> None:
-        """End without effect; a connection that cannot even do that is given up."""
+        """End without effect; if even that fails, the connection is closed."""
         raw, pipeline = self._raw, self._pipeline
         if raw is None or pipeline is None:
             return
@@ -197,15 +199,15 @@ class PostgresConnection:
 
     def retryable(self, error: Exception) -> bool:
         if isinstance(error, errors.ReadOnlySqlTransaction):
-            # What was the primary may be a standby for good: connect anew.
+            # The former primary may be a standby for good, so connect again.
             self.cut()
             return True
-        # A row that was not there may have come meanwhile.
+        # A missing row may have been inserted meanwhile.
         again = errors.DeadlockDetected | errors.SerializationFailure | errors.UniqueViolation
         return isinstance(error, again)
 
     def live(self) -> Raw:
-        """The connection, made anew after a loss. Raises psycopg.Error."""
+        """The connection, made again after a loss. Raises psycopg.Error."""
         if self._raw is None or self._raw.closed:
             self._raw, self._pipeline = self._connect(), None
         return self._raw
@@ -216,7 +218,7 @@ class PostgresConnection:
             _abort(self._raw)
 
     def cut(self) -> None:
-        """Close; the next transaction connects anew."""
+        """Close; the next transaction connects again."""
         raw, self._raw, self._pipeline = self._raw, None, None
         if raw is not None:
             raw.close()
@@ -233,12 +235,12 @@ class PostgresConnection:
         if self.reading:
             self._pipeline.send("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         else:
-            # The session's own level is the same, where there is a session.
+            # The session's own level is the same, if there is a session.
             self._pipeline.send("BEGIN ISOLATION LEVEL READ COMMITTED" if raw.pooled else "BEGIN")
         if raw.pooled:
             self._pipeline.send(SETTINGS)
         asked = self._asked(turns, proposals) if turns or proposals else []
-        # The clock is read after the locks are there, not when the wait for them begins.
+        # The clock is read once the locks are held, not when the wait for them begins.
         clock: list[Statement] = [(f"SELECT {_CLOCK}", ())] if asked else []
         rows, *answers = self.read_all([self._first(), *asked, *clock])
         version, _, now = rows[0] if rows else ("none", None, 0.0)
@@ -259,7 +261,8 @@ class PostgresConnection:
 def _known(
     answers: Sequence[list[Row]], turns: Sequence[str], proposals: Sequence[str]
 ) -> Known | None:
-    """What `_asked` answers; None where a row came between its lock and its reading."""
+    """The rows from the answers to `_asked`; None if a row was inserted between locking and
+    reading."""
     *locked, found_turns, found = answers
     for locks, rows in zip(locked, (found_turns, found), strict=False):
         if not {row[0] for row in rows} <= {id_ for (id_,) in locks}:
@@ -285,7 +288,7 @@ def _array(keys: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def answered(raw: Raw, seconds: float) -> Iterator[None]:
-    """Close the connection if the server does not answer in time, so that whoever waits for it
+    """Close the connection if the server does not answer in time, so that everything waiting for it
     fails."""
     alarm = threading.Timer(seconds, _abort, (raw,))
     with contextlib.suppress(RuntimeError):

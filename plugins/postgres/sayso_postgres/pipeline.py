@@ -1,7 +1,7 @@
-"""Pipelined statements to PostgreSQL: one round trip for all that were sent.
+"""Pipelined statements to PostgreSQL: one round trip for all statements sent.
 
-Prepared and sent by libpq itself, a statement takes a fortieth of the time of psycopg's cursors,
-which inspect its values each time and write to the socket for each.
+Prepared and sent with libpq directly, a statement takes a fortieth of the time of psycopg's
+cursors, which inspect its values each time and write to the socket for each.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from psycopg import errors, pq
 from sayso.ledger.sql import Row
 
 PREPARED = 100
-"""Most statements that are prepared on one connection."""
+"""Most statements prepared on one connection."""
 _READERS = {20: int, 21: int, 23: int, 700: float, 701: float}
-"""How columns are read, by the number of their type; all others are texts."""
+"""The reading function of columns by the number of their type; all others are texts."""
 
 
 class Pipeline:
-    """The statements of one connection, with `?` for values; nothing else may use it then.
+    """The statements of one connection, with `?` for values; nothing else may use it meanwhile.
 
-    At most `prepared` different ones are prepared. `status` is the server's word for the last
+    At most `prepared` different ones are prepared. `status` is the server's message about the last
     one that it has run.
     """
 
@@ -42,7 +42,7 @@ class Pipeline:
         self._libpq.enter_pipeline_mode()
 
     def send(self, sql: str, values: Sequence[object] | None = None) -> None:
-        """Have a statement run with the next `answers`; one without `values` is never prepared."""
+        """Queue a statement for the next `answers`; one without `values` is never prepared."""
         self._unsent.append((sql, values))
 
     def forget(self) -> None:
@@ -50,30 +50,31 @@ class Pipeline:
         self._unsent.clear()
 
     def answers(self) -> list[list[Row]]:
-        """The rows of each statement sent since the last time, once the server has run them all.
+        """The rows of each statement queued since the last time, once the server has run them all.
 
-        Raises the first error, psycopg.Error: with the connection open it is the server's, and
-        what stood behind it has not run; with the connection closed nobody knows what has run.
+        Raises the first error, psycopg.Error. If the connection is open, it is the server's, and
+        the following statements have not run; if it is closed, it is unknown which have run.
         """
         fresh: dict[str, bytes] = {}
         try:
             wanted = self._send(fresh)
             results = self._results()
         except BaseException:
-            # Answers that nobody has taken would pass for those of the next statements.
+            # Unread answers would be taken for those of the next statements.
             self._raw.close()
             raise
         if error := _first_error(results):
             if error.diag.severity_nonlocalized in ("FATAL", "PANIC"):
                 self._raw.close()
             raise error
-        # Only now: what an error has skipped is not prepared.
+        # Only now: statements skipped after an error are not prepared.
         self._names |= fresh
         self.status = (results[-1].command_status or b"").decode()
         return [_rows(result) for result, own in zip(results, wanted, strict=True) if own]
 
     def _send(self, fresh: dict[str, bytes]) -> list[bool]:
-        """Send what waits, preparing it into `fresh`; which of the answers are to a statement."""
+        """Send the queued statements, preparing new ones into `fresh`; returns which answers belong
+        to a statement."""
         unsent, self._unsent = self._unsent, []
         wanted: list[bool] = []
         for sql, values in unsent:
@@ -102,7 +103,7 @@ class Pipeline:
     def _flush(self) -> None:
         descriptor = self._raw.fileno()
         while self._libpq.flush():
-            # A server that waits for its answers to be read reads nothing more.
+            # A server that waits for its answers to be read reads no more statements.
             self._poll.modify(descriptor, select.POLLIN | select.POLLOUT)
             ready = self._poll.poll()
             self._poll.modify(descriptor, select.POLLIN)
@@ -120,7 +121,7 @@ class Pipeline:
             while self._libpq.is_busy():
                 self._poll.poll()
                 self._libpq.consume_input()
-            # None stands between the results of two statements.
+            # libpq returns None between the results of two statements.
             if (result := self._libpq.get_result()) is not None:
                 return result
             if self._libpq.status == pq.ConnStatus.BAD:

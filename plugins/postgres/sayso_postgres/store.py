@@ -1,8 +1,8 @@
 """The ledger in PostgreSQL, shared by many machines: `postgresql://…`, extra `postgres`.
 
-A transaction locks the rows that it reads, turns first, and sees what stood there when it had the
-lock; one that reads only locks nothing. The heads of the log's chains are locked last, by the
-statements that travel with the commit. Several groups of works are under way at a time.
+A transaction locks the rows that it reads, turns first, and sees their state at the time of the
+lock; a read-only one locks nothing. The heads of the log's chains are locked last, by statements
+sent together with the commit. Several groups of works run at a time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sayso_postgres.connection import SETTINGS, PostgresConnection, Raw, answere
 
 T = TypeVar("T")
 LANES = 4
-"""Groups of works under way at a time; each has a connection, made when it is first needed."""
+"""Groups of works that run at a time; each has a connection, made when it is first needed."""
 _MIGRATION = 0x736179736F
 _TABLES = f"""{TABLES.format(text='TEXT COLLATE "C"')}{first_heads()}"""
 _FIND = "SELECT to_regclass('sayso_meta')::text"
@@ -50,7 +50,7 @@ _RENEW = tuple(
     "ORDER BY id FOR UPDATE)"
     for table, state in (("sayso_turns", "RESUMING"), ("sayso_proposals", "EXECUTING"))
 )
-"""Locks rows in the order in which works do, so that none waits in a circle with this."""
+"""Locks rows in the same order as works, so that no two wait for each other."""
 _SESSION = """
 SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET synchronous_commit = on;
@@ -64,12 +64,12 @@ SELECT set_config(name, '5000', false) FROM pg_settings WHERE name = 'tcp_user_t
 """
 """A process that stands still inside a transaction has its session ended before those that wait for
 its locks give up. A machine that vanishes in the middle of a batch would keep the lock on the head
-for hours: while the server waits for the rest, none of its other limits holds. Version 11 has no
-`tcp_user_timeout`."""
+for hours: while the server waits for the rest of the batch, none of its other limits applies.
+Version 11 has no `tcp_user_timeout`."""
 SETTLING = 5.0
 """Seconds for the server's answers to the first statements on a connection."""
 OPENING = 20.0
-"""Seconds for what a start asks of it then."""
+"""Seconds for the further statements of a start."""
 _SECRET_KEYS = frozenset({"password", "sslpassword"})
 _CONNECT_DEFAULTS = {
     "connect_timeout": "3",
@@ -78,7 +78,7 @@ _CONNECT_DEFAULTS = {
     "keepalives_interval": "2",
     "keepalives_count": "3",
     "application_name": "sayso",
-    # Of several servers in the URL the primary, whichever it is by now.
+    # If the URL has several servers, the current primary.
     "target_session_attrs": "read-write",
 }
 
@@ -86,7 +86,7 @@ _CONNECT_DEFAULTS = {
 class PostgresStore:
     """A `Store` in the database at `url`; `patience` is a caller's wait for a result in seconds.
 
-    Its tables are named `sayso_…` and lie in the first schema of the search path.
+    Its tables are named `sayso_…` and are in the first schema of the search path.
     """
 
     shared = True
@@ -136,14 +136,14 @@ class PostgresStore:
                     self._renewer.cut()
                     raise unavailable(error, self._explained(error)) from error
             if self._writer is None:
-                # The end did not wait for this.
+                # `close` did not wait for this renewal.
                 self._renewer.cut()
 
     def hold(self, owner: str) -> None:
-        """Nothing to hold: no lock of one machine speaks to the others."""
+        """Do nothing: a lock on one machine says nothing to the others."""
 
     def dead(self, owner: Owner) -> bool:
-        """False: only a lease that ran out tells."""
+        """False: only an expired lease shows it."""
         return False
 
     def _renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
@@ -196,12 +196,12 @@ class PostgresStore:
             name = f"the approvals store {self.url!r}"
             raise ConfigError(newer(name, version, "database"))
         if version < SCHEMA:
-            # Waits for all transactions, which read the version, and keeps new ones out.
+            # Waits for all transactions, since each reads the version, and excludes new ones.
             raw.execute("LOCK TABLE sayso_meta IN ACCESS EXCLUSIVE MODE")
             for step in steps(version):
                 raw.execute(step.postgres.encode())
             raw.execute("UPDATE sayso_meta SET value = %s WHERE key = 'schema'", (str(SCHEMA),))
-        # Proves that the database takes a write before anyone depends on it.
+        # Proves that the database accepts a write before anyone depends on it.
         raw.execute("UPDATE sayso_meta SET value = value WHERE key = 'schema'")
 
     def _explained(self, error: Exception) -> str:
@@ -220,7 +220,7 @@ class PostgresStore:
             writer.close()
         for db in self._lanes:
             db.cut()
-        # A renewal that waits for a silent server must not hold up the end.
+        # A renewal that waits for a silent server must not delay the shutdown.
         self._renewer.abort()
         if self._renewing.acquire(timeout=1):
             self._renewer.cut()
@@ -228,7 +228,7 @@ class PostgresStore:
 
 
 def _group(db: PostgresConnection, works: Sequence[Work]) -> list[Outcome]:
-    """Run the works that are to read only by themselves, and those of them that have to write with
+    """Run the read-only works by themselves, and those of them that turn out to write together with
     the others."""
     outcomes: dict[int, Outcome] = {}
     for reading in (True, False):
@@ -254,8 +254,8 @@ def _parameters(url: str) -> dict[str, Any]:
         given = conninfo_to_dict(url)
     except psycopg.Error:
         given = {}
-    # A special character in a password that is not written as %XX puts the password's end into
-    # the host, the port or the database, whence libpq's messages would repeat it.
+    # If a special character in a password is not written as %XX, the password's end is taken for
+    # the host, the port or the database, and libpq's messages would repeat it.
     ports = str(given.get("port") or "5432").replace(",", "")
     path = url.partition("://")[2].partition("/")[2].partition("?")[0]
     suspect = "@" in f"{given.get('host')}{path}" or not ports.isdecimal()

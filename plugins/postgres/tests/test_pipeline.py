@@ -1,4 +1,4 @@
-"""Statements that travel to PostgreSQL together."""
+"""Pipelined statements to PostgreSQL."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ _DISCARD = b"DISCARD ALL\0"
 
 
 class Pooler:
-    """As PgBouncer in transaction mode: nothing in a session outlives the transaction, and the
-    number of the server's process is not told."""
+    """A pooler like PgBouncer in transaction mode: nothing in a session outlives the transaction,
+    and the number of the server's process is hidden."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -88,7 +88,7 @@ def _exactly(server: socket.socket, count: int) -> bytes:
 
 
 def _asked(server: socket.socket, sql: bytes) -> list[str]:
-    """The one column of what `sql` answers."""
+    """The only column of the answer to `sql`."""
     server.sendall(b"Q" + struct.pack("!i", len(sql) + 4) + sql)
     rows: list[str] = []
     while (message := _message(server))[0] != b"Z":

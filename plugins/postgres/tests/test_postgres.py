@@ -1,4 +1,4 @@
-"""The PostgreSQL store under faults: a server that is lost, silent, or gone in mid-commit."""
+"""The PostgreSQL store under faults: a server that is lost, silent, or gone during a commit."""
 
 from __future__ import annotations
 
@@ -86,9 +86,10 @@ def test_no_text_shows_the_password(url: str, caplog: pytest.LogCaptureFixture) 
 
 
 class Proxy:
-    """A TCP proxy before the server that can be cut, frozen, or lose what follows a COMMIT.
+    """A TCP proxy in front of the server that can be cut, frozen, or lose everything after a
+    COMMIT.
 
-    It freezes by itself where a client sends `last_words`.
+    It freezes by itself when a client sends `last_words`.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -106,7 +107,7 @@ class Proxy:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def strand(self) -> None:
-        """Let nothing more through on the connections there are; those made from now on flow."""
+        """Pass nothing more on existing connections; new ones work."""
         self.flowing.clear()
         self.flowing = threading.Event()
         self.flowing.set()
@@ -162,7 +163,7 @@ def test_a_lost_server_refuses_works_until_it_is_back(proxy: tuple[Proxy, str]) 
     between, url = proxy
 
     async def work() -> None:
-        # So patient that only an error that comes by itself comes in time.
+        # With such a long patience, only an error that comes by itself comes in time.
         async with opened(lambda: PostgresStore(url, patience=600)) as store:
             await put(store, proposal("a"))
             between.cut()
@@ -197,7 +198,7 @@ def test_a_restart_while_idle_is_not_noticed(postgres_url: str) -> None:
 
 
 def test_a_connection_that_stays_read_only_is_given_up(postgres_url: str) -> None:
-    """As after a failover, when what was the primary goes on as a standby."""
+    """The situation after a failover, when the former primary continues as a standby."""
 
     async def work() -> None:
         async with opened(lambda: PostgresStore(postgres_url)) as store:
@@ -272,7 +273,7 @@ def test_a_server_that_never_answers_holds_up_no_close(
         while between.flowing.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await asyncio.wait_for(store.close(), 30)
-        # The answer to an UPDATE holds that word, too.
+        # The answer to an UPDATE contains that word, too.
         between.last_words = b""
         between.flowing.set()
         with suppress(LedgerUnavailable):
@@ -304,7 +305,7 @@ def test_a_server_that_is_silent_on_a_new_connection_holds_up_no_work_for_good(
 
 
 def test_a_machine_that_vanishes_in_mid_batch_keeps_no_lock_for_hours(postgres_url: str) -> None:
-    """The server asks the network itself: what it shows is what its socket has."""
+    """The server asks its operating system: it shows the settings of its socket."""
 
     async def work() -> None:
         async with opened(lambda: PostgresStore(postgres_url)) as store:
@@ -336,7 +337,7 @@ def test_a_server_that_falls_silent_during_a_start_holds_it_up_no_longer_than_a_
 
 
 async def settled(store: Store) -> None:
-    """Wait until the store takes works again."""
+    """Wait until the store accepts works again."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with suppress(LedgerUnavailable):
@@ -483,7 +484,7 @@ def test_process_that_stands_still_in_a_transaction_holds_others_up_for_three_se
 
 
 def test_works_that_start_together_ask_together(postgres_url: str) -> None:
-    """One round trip for what all of them read, and one for what they write."""
+    """One round trip for everything that they read, and one for everything that they write."""
     names = [f"p{number}" for number in range(20)]
 
     def work(name: str) -> Reading[None]:

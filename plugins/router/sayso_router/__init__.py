@@ -46,7 +46,7 @@ log = logging.getLogger("sayso.router")
 
 
 class Router(Plugin):
-    """The router as a request interceptor; it stands where `plugins` names it."""
+    """The router as a request interceptor, at its place in `plugins`."""
 
     name = "router"
     active_by_default = False
@@ -55,14 +55,14 @@ class Router(Plugin):
         """`[plugin.router]`."""
 
         router: str | None = None
-        """The router, "module:object" or "path/to/file.py:object"; absent: a model decides."""
+        """The router, "module:object" or "path/to/file.py:object"; by default a model decides."""
         model: str | None = None
-        """The built-in router's model; absent: a fast one of the agent's provider, else the
+        """The built-in router's model; by default a fast one of the agent's provider, else the
         agent's own."""
         timeout: Duration = Field(default=10.0, gt=0)
         """How long a decision may take."""
         on_error: Literal["respond", "silent"] = "respond"
-        """What happens when the router fails, or takes too long."""
+        """Whether the agent responds when the router fails, or takes too long."""
         sources: list[str] = ["team-chat"]
         """The sources whose messages are routed; all others are answered."""
 
@@ -72,7 +72,7 @@ class Router(Plugin):
     @hookimpl
     @asynccontextmanager
     async def resources(self, host: Host) -> AsyncIterator[None]:
-        """Make the router at start, so that what is wrong with it stops the start."""
+        """Make the router at the start, so that an error in it stops the start."""
         try:
             # Importing a model's SDK, or a router's module, may take seconds.
             self._decides = await asyncio.to_thread(self._made, host)
@@ -93,7 +93,7 @@ class Router(Plugin):
 
     @hookimpl
     async def intercept_request(self, request: ChatRequest, context: RequestContext) -> None:
-        """Raise Silence where the router says so; a message with a decision is always answered."""
+        """Raise Silence if the router says so; a message with a decision is always answered."""
         if request.source not in self.settings.sources or context.has_decision:
             return
         decision = await self._decision(request.messages, context)

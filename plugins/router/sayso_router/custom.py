@@ -1,4 +1,4 @@
-"""Routers that users bring: a function, or an object with the decision function."""
+"""Routers made by users: a function, or an object with the decision function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sayso_router.decisions import Decision, decision_of
 
 
 class ChannelRouter(Protocol):
-    """A router as an object; a function `(messages)` of the same result will do as well."""
+    """A router as an object; a function `(messages)` with the same result is accepted, too."""
 
     def should_agent_respond(self, messages: Sequence[Message], /) -> Any | Awaitable[Any]:
         """An object or dict with `should_respond` (bool) and `reasoning` (str), or an awaitable
@@ -27,7 +27,7 @@ class CustomRouter:
         self._code = code
 
     async def decide(self, messages: Sequence[Message]) -> Decision:
-        """The router's decision; raises whatever it raises, ValueError for a wrong answer."""
+        """The router's decision; its exception is passed on, ValueError for a wrong answer."""
         return decision_of(await self._code.call(self._function, list(messages)))
 
 
@@ -51,7 +51,7 @@ def _check_arguments(function: Callable[..., Any]) -> None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # Those of some built-in functions are not known.
+        return  # some built-in functions have no signature
     try:
         signature.bind("messages")
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""What a router decides, and how its answer is read."""
+"""A router's decision, and reading it from the answer."""
 
 from __future__ import annotations
 

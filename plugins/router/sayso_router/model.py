@@ -1,4 +1,4 @@
-"""The built-in router: a fast model decides from the conversation and what the agent is for."""
+"""The built-in router: a fast model decides from the conversation and the agent's purpose."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sayso import Agent, Ask, Host, Message, Model, Reply, Text, Turn, load_mode
 from sayso_router.decisions import Decision, decision_of
 
 FAST_MODELS = {"anthropic": "anthropic:claude-haiku-5-5", "none": "offline"}
-"""The model that decides, by the provider of the agent's own, which a plain callable has not;
-absent: the agent's own."""
+"""The model that decides, by the provider of the agent's model; a plain callable has none. Without
+an entry, the agent's own model decides."""
 
 SCHEMA = {
     "type": "object",
@@ -39,10 +39,10 @@ speaks to somebody else or another agent, and when thanks or a greeting needs no
 def model_for(host: Host, name: str | None) -> Model:
     """The model `name`, else a fast one of the agent's provider, else the agent's own.
 
-    Raises ConfigError when it cannot be had.
+    Raises ConfigError if it cannot be had.
     """
     own = host.model
-    # A Model object made in code may go through a gateway, or with a key, that nobody else knows.
+    # A Model object made in code may use a gateway, or a key, that only it knows.
     if name is None and own is not host.agent.model:
         name = FAST_MODELS.get(own.provider)
     if name is None:
@@ -61,12 +61,13 @@ class ModelRouter:
         self._name = agent.name
         self._system = f"{_INSTRUCTIONS}\n\n{_introduced(agent)}"
         tools = [tool.definition for tool in agent.tools.values() if tool.offered]
-        # A language model reads them in the prompt, and cannot call what it was not offered; the
-        # offline model matches words to definitions.
+        # A language model reads them in the prompt, and cannot call a tool that it was not offered;
+        # the offline model matches words to definitions.
         self._tools = tools if model.provider == "offline" else []
 
     async def decide(self, messages: Sequence[Message]) -> Decision:
-        """The model's decision; raises ModelError, and ValueError for what is no decision."""
+        """The model's decision; raises ModelError, and ValueError for an answer that is no
+        decision."""
         ask = Ask(
             (Turn("user", (Text(transcript(messages, self._name)),)),),
             system=self._system,
@@ -87,7 +88,7 @@ class ModelRouter:
 
 
 def transcript(messages: Sequence[Message], agent: str) -> str:
-    """The newest messages, one line each, with the names of who spoke."""
+    """The newest messages, one line each, with the names of the senders."""
     return "\n".join(f"{_speaker(m, agent)}: {_line(m.content)}" for m in messages[-_MESSAGES:])
 
 
@@ -99,7 +100,7 @@ def _speaker(message: Message, agent: str) -> str:
 
 
 def _line(text: str, length: int = _LENGTH) -> str:
-    # One line, so that nobody can write a message of somebody else into his own.
+    # One line, so that nobody can write a message of somebody else into their own.
     line = " ".join(text.split())
     return line if len(line) <= length else f"{line[: length - 2]} …"
 

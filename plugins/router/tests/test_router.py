@@ -205,14 +205,14 @@ RELEASED = threading.Event()
 
 
 def blocking(messages: Sequence[Message]) -> Any:
-    """Blocks until the test is over."""
+    """Block until the test is over."""
     RELEASED.wait(120)
     return YES
 
 
 @pytest.fixture
 def released(sayso_served: Served) -> Iterator[None]:
-    # Set up after the services, so that it comes before their end.
+    # Set up after the services, so that it runs before their end.
     RELEASED.clear()
     yield
     RELEASED.set()
@@ -243,7 +243,7 @@ class TestFailures:
         policy: str,
     ) -> None:
         slow = router in (hanging, blocking)
-        # A router that fails at once must not be taken for one that takes long.
+        # A router that fails at once must not be taken for a slow one.
         timeout = "300ms" if slow else "60s"
         config = f'[plugin.router]\non_error = "{policy}"\ntimeout = "{timeout}"\n'
         service = sayso_served(answering(), config=config, channel_router=router)
@@ -437,7 +437,7 @@ class TestBuiltIn:
     def test_model_made_in_code_decides_itself(
         self, monkeypatch: pytest.MonkeyPatch, sayso_served: Served
     ) -> None:
-        """Its gateway and its key are its own: no other model gets the conversation."""
+        """Its gateway and its key are its own: no other model may get the conversation."""
         for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
             monkeypatch.delenv(name, raising=False)
         own = scripted('{"should_respond": false, "reasoning": "small talk"}')

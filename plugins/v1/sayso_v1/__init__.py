@@ -13,7 +13,7 @@ __all__ = ["V1"]
 
 
 def v1_error(error: BaseException, failure: Failure) -> tuple[int, dict[str, Any]]:
-    """V1's error table: `{detail}` alone, and one sentence for whatever failed in the agent."""
+    """V1's error table: `{detail}` alone, and one sentence for any failure of the agent."""
     if isinstance(error, RequestError):
         if error.items:
             return 422, {"detail": error.items}

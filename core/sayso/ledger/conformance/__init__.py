@@ -1,4 +1,4 @@
-"""What every store must do, as checks that any test suite can run.
+"""The requirements for every store, as checks that any test suite can run.
 
     import asyncio, pytest
     from sayso.ledger.conformance import CHECKS
@@ -8,7 +8,7 @@
         asyncio.run(check(lambda: MyStore(make_empty_database)))
 
 A check gets a factory of stores over one storage, empty when the check begins. Each call of the
-factory gives a store that is not opened; a store that is not `shared` is made once only.
+factory returns a store that is not opened; a store that is not `shared` is made once only.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ async def a_renewal_extends_held_rows_only(factory: Factory) -> None:
 
 
 async def a_renewal_waits_for_a_running_transaction(factory: Factory) -> None:
-    """A row that a transaction read and writes back does not lose a renewal made meanwhile."""
+    """A row that a transaction reads and writes back keeps a renewal made meanwhile."""
     threads: list[threading.Thread] = []
 
     async with opened(factory) as store:
@@ -92,7 +92,7 @@ async def a_renewal_waits_for_a_running_transaction(factory: Factory) -> None:
 
 
 async def nobody_living_is_dead(factory: Factory) -> None:
-    """An owner that this process holds, and one of another boot, are not called dead."""
+    """An owner held by this process, and one of another boot, do not count as dead."""
     async with opened(factory) as store:
         store.hold("me")
         store.hold("me")
@@ -103,7 +103,7 @@ async def nobody_living_is_dead(factory: Factory) -> None:
 
 
 async def the_clock_is_the_stores(factory: Factory) -> None:
-    """`now` is in seconds since the epoch and does not go back from one work to the next."""
+    """`now` is in seconds since the epoch and never decreases from one transaction to the next."""
     async with opened(factory) as store:
         first = await store.run(lambda tx: tx.now)
         second = await store.run(lambda tx: tx.now)

@@ -11,7 +11,8 @@ _IDS = [f"p{number}" for number in range(40)]
 
 
 async def the_log_is_chained(factory: Factory) -> None:
-    """Each chain numbers and links its own rows; they come by chain and page, and verify."""
+    """Each chain numbers and links its own rows; they are returned by chain and page, and
+    verify."""
     async with opened(factory) as store:
         for number, id_ in enumerate(_IDS):
             entry = {"event": STRANGE, "id": id_, "n": number, "nested": NESTED}
@@ -33,7 +34,7 @@ async def the_log_is_chained(factory: Factory) -> None:
 
 
 async def a_purged_log_still_verifies(factory: Factory) -> None:
-    """A purge of log rows leaves checkpoints that account for them, again and again."""
+    """A purge of log rows leaves checkpoints that account for them, also repeatedly."""
 
     def purge(tx: Transaction) -> tuple[int, int, int]:
         return tx.purge(contents_before=None, turns_before=None, log_before=tx.now + 60, limit=4)
@@ -63,7 +64,7 @@ async def a_purged_log_still_verifies(factory: Factory) -> None:
 
 
 async def rows_of_many_at_once_are_chained(factory: Factory) -> None:
-    """Works that append to all chains at once, and summaries among them, leave whole chains."""
+    """Concurrent transactions that append to all chains, and summaries, leave valid chains."""
 
     def work(tx: Transaction) -> None:
         for id_ in _IDS:
@@ -79,7 +80,7 @@ async def rows_of_many_at_once_are_chained(factory: Factory) -> None:
 
 
 def _elsewhere() -> str:
-    """An id whose chain is not that of the empty one."""
+    """An id whose chain is not that of the empty id."""
     return next(id_ for id_ in _IDS if log.chain_of(id_) != log.chain_of(""))
 
 

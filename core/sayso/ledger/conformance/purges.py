@@ -1,4 +1,4 @@
-"""Checks of what a purge removes."""
+"""Checks of purging."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sayso.ledger.conformance.samples import (
 
 
 async def purge_forgets_old_contents(factory: Factory) -> None:
-    """Contents of ended proposals go, oldest first and bounded; everything else stays."""
+    """Contents of ended proposals are removed, oldest first and bounded; everything else stays."""
     decision = Decision(False, 1.0, "me", reason="no")
     contents: dict[str, Any] = {
         "input": {"a": 1},
@@ -65,7 +65,8 @@ async def purge_forgets_old_contents(factory: Factory) -> None:
 
 
 async def purge_forgets_old_turns(factory: Factory) -> None:
-    """Turns that ended before go; so do those that nobody continued once no call waits."""
+    """Turns that ended before are removed; so are those that nobody continued and no call waits
+    for."""
     dead = Owner("dead", "boot", 1, 40.0)
     async with opened(factory) as store:
         await put(
@@ -95,7 +96,7 @@ async def purge_forgets_old_turns(factory: Factory) -> None:
 
 
 async def purge_forgets_what_is_left_of_old_calls(factory: Factory) -> None:
-    """With the log go ended proposals whose contents are gone; all others stay."""
+    """Ended proposals without contents are removed together with the log; all others stay."""
     async with opened(factory) as store:
         await put(
             store,

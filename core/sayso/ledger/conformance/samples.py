@@ -1,4 +1,4 @@
-"""What the checks of stores work with."""
+"""Sample rows, and helpers for the checks of stores."""
 
 from __future__ import annotations
 
@@ -78,5 +78,5 @@ async def get(store: Store, name: str) -> Proposal | None:
 
 
 async def found(store: Store, **values: Any) -> list[str]:
-    """The ids that `find` gives."""
+    """The ids that `find` returns."""
     return await store.run(lambda tx: [p.id for p in tx.find(**values)])

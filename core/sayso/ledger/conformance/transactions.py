@@ -26,7 +26,7 @@ from sayso.ledger.conformance.samples import (
 
 
 async def a_transaction_sees_its_own_writes(factory: Factory) -> None:
-    """Puts show in reads of the same transaction."""
+    """A transaction reads its own writes."""
 
     def work(tx: Transaction) -> None:
         tx.put(proposal("a"))
@@ -46,7 +46,8 @@ async def a_transaction_sees_its_own_writes(factory: Factory) -> None:
 
 
 async def what_raises_changes_nothing(factory: Factory) -> None:
-    """A work that raises is rolled back whole, and its error passes as it is."""
+    """If the work raises, its transaction is rolled back whole, and the error is passed on
+    unchanged."""
     raised = KeyError("mine")
 
     def work(tx: Transaction) -> None:
@@ -71,7 +72,7 @@ async def what_raises_changes_nothing(factory: Factory) -> None:
 
 
 async def one_that_raises_undoes_no_other(factory: Factory) -> None:
-    """Of works that run at once, those that raise are undone and the others stay."""
+    """Of concurrent works, only those that raise are undone."""
 
     def work(number: int) -> Callable[[Transaction], int]:
         def run(tx: Transaction) -> int:
@@ -124,7 +125,7 @@ async def concurrent_increments_all_count(factory: Factory) -> None:
 
 
 async def rows_named_ahead_are_current(factory: Factory) -> None:
-    """Works that say what they read first read what the works before them have left."""
+    """A work that names its rows in advance reads them as earlier works left them."""
     ids = ["a", "missing"]
 
     def step(tx: Transaction) -> tuple[int, int]:
@@ -152,7 +153,7 @@ async def rows_named_ahead_are_current(factory: Factory) -> None:
 
 
 async def two_stores_see_one_another(factory: Factory) -> None:
-    """Two stores on one storage, as two processes have them, and one winner of each claim."""
+    """Two stores on one storage, as in two processes; each claim has one winner."""
     async with opened(factory) as first:
         if not first.shared:
             return
@@ -183,7 +184,7 @@ async def two_stores_see_one_another(factory: Factory) -> None:
 
 
 async def a_cancelled_caller_breaks_nothing(factory: Factory) -> None:
-    """Cancelled while its work waits or runs, a caller leaves the store whole and usable."""
+    """A caller cancelled while its work waits or runs leaves the store consistent and usable."""
     async with opened(factory) as store:
         await put(store, proposal("counter"))
         tasks = [asyncio.create_task(store.run(_increment)) for _ in range(20)]
@@ -218,8 +219,8 @@ async def a_row_that_was_not_there_is_inserted_once(factory: Factory) -> None:
 
 
 async def what_is_read_stands_until_the_end(factory: Factory) -> None:
-    """Calls of one turn, read by their ids, by a search or with their turn, and written back with
-    their contents by several stores at once: nothing is lost, and nobody waits for good."""
+    """Calls of one turn, read by id, by a search or with their turn, and written back with contents
+    by several stores at once: nothing is lost, and nobody waits for ever."""
     names = [f"p{number}" for number in range(6)]
 
     def step(name: str, found: str) -> Callable[[Transaction], None]:
@@ -252,7 +253,7 @@ async def what_is_read_stands_until_the_end(factory: Factory) -> None:
 
 
 async def a_reading_that_writes_all_the_same_is_atomic(factory: Factory) -> None:
-    """Works that say that they only read, and then write, count each."""
+    """Works that announce that they only read, and then write, are all counted."""
 
     async with opened(factory) as store, opened(factory) as second:
         stores = [store, second] if store.shared else [store]
@@ -264,7 +265,7 @@ async def a_reading_that_writes_all_the_same_is_atomic(factory: Factory) -> None
 
 
 async def a_work_alone_comes_after_all_that_has_begun(factory: Factory) -> None:
-    """Also after one for whose end nobody waits any more."""
+    """Also after a work whose caller was cancelled."""
     begun, free = threading.Event(), threading.Event()
 
     def slow(tx: Transaction) -> None:

@@ -1,4 +1,4 @@
-"""What the SDK is not asked to read: bodies on which it would fail instead of refusing them."""
+"""Bodies that are refused before the SDK reads them, because it would fail on them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 from a2a.server.jsonrpc_models import JSONParseError, JSONRPCError
-from a2a.types import TaskState
+from a2a.types import Message, TaskState
 from a2a.utils.errors import (
     A2AError,
     InvalidParamsError,
@@ -22,12 +22,12 @@ from sayso_a2a.official.files import problem_of_parts
 
 Problem = A2AError | JSONRPCError
 MOST_VALUES = 20_000
-"""Values of a body. The SDK makes an object of each and looks at all of them in Python, several
-times: twenty thousand take it half a second, in which nobody else is answered."""
+"""Most values in a body. The SDK makes an object of each and walks all of them in Python several
+times: twenty thousand take it half a second, during which nobody else is answered."""
 
 
 def problem_of_call(body: bytes, version: str, nesting: int) -> tuple[Any, Problem | None]:
-    """The id of a JSON-RPC call, and why it cannot be handed on; None when it can."""
+    """The id of a JSON-RPC call, and the reason why the SDK cannot take it; None if it can."""
     try:
         call = from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -53,9 +53,10 @@ def problem_of_call(body: bytes, version: str, nesting: int) -> tuple[Any, Probl
 
 
 def _problem_of_old_params(method: str, call: dict[str, Any]) -> str:
-    """Why the params of a call of 0.3 are wrong; empty when they, or more than they, are not.
+    """Why the params of a 0.3 call are wrong; empty if they are right, or if more than they is
+    wrong.
 
-    The SDK takes such a call for no call at all.
+    The SDK would report that the call itself is invalid.
     """
     if (model := JSONRPC03Adapter.METHOD_TO_MODEL.get(method)) is None:
         return ""
@@ -70,7 +71,7 @@ def _problem_of_old_params(method: str, call: dict[str, Any]) -> str:
 
 
 def problem_of_rest(body: bytes, query: bytes, nesting: int) -> Problem | None:
-    """Why an HTTP+JSON request cannot be handed on; None when it can."""
+    """Why the SDK cannot take an HTTP+JSON request; None if it can."""
     states = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("status", ())
     if not all(known_state(state) for state in states):
         return InvalidParamsError(message="there is no such task state")
@@ -87,7 +88,7 @@ def problem_of_rest(body: bytes, query: bytes, nesting: int) -> Problem | None:
 
 
 def problem_of_content(content: object, nesting: int) -> str:
-    """Why JSON cannot be told on in protobuf, or not soon enough; empty when it can."""
+    """Why JSON cannot be converted to protobuf, or not fast enough; empty if it can."""
     level = [content]
     values = 0
     for _ in range(nesting + 1):
@@ -109,7 +110,26 @@ def problem_of_content(content: object, nesting: int) -> str:
 
 
 def known_state(value: object) -> bool:
-    """Whether a filter names a state, or is left open; the SDK takes any other for left open."""
+    """Whether a filter names a known state, or none. The SDK would ignore an unknown one."""
     if isinstance(value, int):
         return value in TaskState.values()
     return value in (None, "", *TaskState.keys())
+
+
+def problem_of_message(message: Message) -> str:
+    """The reason why the data parts of a message that came over gRPC are not read; empty if they
+    are. The same bounds as `problem_of_content` has."""
+    level = [part.data for part in message.parts if part.HasField("data")]
+    values = 0
+    while level:
+        values += len(level)
+        if values > MOST_VALUES:
+            return f"there are more than {MOST_VALUES} values"
+        if any(not isfinite(value.number_value) for value in level):
+            return "a number is not finite"
+        level = [
+            inner
+            for value in level
+            for inner in (*value.struct_value.fields.values(), *value.list_value.values)
+        ]
+    return ""

@@ -1,6 +1,8 @@
-"""Who calls, as the SDK takes it, and which version of the protocol they speak."""
+"""The caller in the form of the SDK, and the version of the protocol that they speak."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from a2a.auth.user import User
 from a2a.server.context import ServerCallContext
@@ -14,19 +16,23 @@ from sayso_a2a.official.card import REST
 from sayso_a2a.settings import Settings
 
 _CALLER = "sayso.caller"
+OVER_GRPC = "sayso.grpc"
+"""The key in a call's state for whether it came over gRPC, where no body was looked at before."""
+ELSEWHERE = "sayso.elsewhere"
+"""Under which a call's state says that it carries decisions which were made elsewhere."""
 URL = "sayso.url"
-"""Under which a call's state carries the address that the caller reached the service by."""
+"""The key in a call's state for the address at which the caller reached the service."""
 
 
 class Principal(User):
-    """The authenticated caller, to whom tasks belong; without authentication there is one."""
+    """The authenticated caller, who owns the tasks; without authentication all callers are one."""
 
     def __init__(self, name: str | None) -> None:
         self._name = name
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether somebody vouched for the caller."""
+        """Whether the caller was authenticated."""
         return self._name is not None
 
     @property
@@ -36,7 +42,7 @@ class Principal(User):
 
 
 class Contexts(DefaultServerCallContextBuilder):
-    """Puts the authenticated caller, and the service's address as it was called, into each call."""
+    """Adds the authenticated caller, and the service's address as it was called, to each call."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -50,17 +56,34 @@ class Contexts(DefaultServerCallContextBuilder):
         return context
 
     def build_user(self, request: Request) -> Principal:
-        """Who calls, as Sayso's authentication says."""
+        """The caller, as Sayso's authentication determined it."""
         return Principal(caller_of(request.scope, PROTOCOL).principal)
 
 
+def context_of(
+    caller: Caller, headers: Mapping[str, str], extensions: set[str] | None = None
+) -> ServerCallContext:
+    """The context of a call that did not come over HTTP."""
+    state = {_CALLER: caller, "headers": dict(headers)}
+    return ServerCallContext(
+        user=Principal(caller.principal), state=state, requested_extensions=extensions or set()
+    )
+
+
+def own_context(owner: str) -> ServerCallContext:
+    """The context of a message that the service itself sends on a task of `owner`."""
+    context = context_of(Caller(PROTOCOL, owner or None), {"a2a-version": "1.0"})
+    context.state[ELSEWHERE] = True
+    return context
+
+
 def caller_in(context: ServerCallContext) -> Caller:
-    """Who calls, as the context builder put it there."""
+    """The caller, as the context builder stored it."""
     caller: Caller = context.state[_CALLER]
     return caller
 
 
 def speaks_0_3(context: ServerCallContext) -> bool:
-    """Whether the call is one of A2A 0.3, which says no version or this one."""
+    """Whether the call is in A2A 0.3: it states that version, or none."""
     version: str = context.state["headers"].get("a2a-version", "").strip()
     return not version or version.startswith("0.")

@@ -1,4 +1,5 @@
-"""The SDK's database store, for several machines: bounded, leased, and canceled through each."""
+"""The SDK's database store for several machines, with a bound and leases, and with cancellation
+through any of them."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from a2a.types import (
     ListTasksResponse,
     Task,
     TaskPushNotificationConfig,
+    TaskState,
     TaskStatus,
 )
 from google.protobuf.json_format import MessageToDict
@@ -45,7 +47,6 @@ from sayso_a2a.official.stores import (
     CANCELED,
     RUNNING,
     RUNNING_NAMES,
-    SWEEP_EVERY,
     Address,
     InHand,
     as_left_behind,
@@ -53,7 +54,7 @@ from sayso_a2a.official.stores import (
     lease_of,
     sendable_config,
 )
-from sayso_a2a.task import LEASE
+from sayso_a2a.task import LEASE, SWEEP_EVERY
 
 logger = logging.getLogger("sayso.a2a")
 _LEASE_KEPT = 3600.0
@@ -67,13 +68,13 @@ _LEASES = Table(
 
 
 _VERSION = 1
-"""The version of all these tables; databases without one have the same tables."""
+"""The version of all these tables; a database without a version has the same tables."""
 _SCHEMA = Table("sayso_a2a_schema", _LEASES.metadata, Column("version", Integer, primary_key=True))
 
 
 def _engine(url: str) -> AsyncEngine:
     try:
-        # What writes waits for others that write, on SQLite for five seconds unless it is told.
+        # A write waits for other writes; on SQLite five seconds by default.
         is_file = make_url(url).get_backend_name() == "sqlite"
         return create_async_engine(url, connect_args={"timeout": _BUSY} if is_file else {})
     except SQLAlchemyError as error:
@@ -82,7 +83,7 @@ def _engine(url: str) -> AsyncEngine:
             f"such as 'postgresql+asyncpg://db/sayso': {error}"
         ) from error
     except ValueError:
-        # What SQLAlchemy takes for the port may be the end of a password.
+        # The error of SQLAlchemy may show the end of a password that it takes for the port.
         raise PluginError(
             "plugin.a2a.database names a port that is no number; "
             "write special characters of a password as %XX"
@@ -90,7 +91,7 @@ def _engine(url: str) -> AsyncEngine:
 
 
 class DatabasePushConfigs(DatabasePushNotificationConfigStore):
-    """The SDK's store of addresses; its rows say which version of the protocol is spoken there."""
+    """The SDK's store of addresses; a row also has the version of the protocol spoken there."""
 
     async def set_info(
         self,
@@ -98,7 +99,7 @@ class DatabasePushConfigs(DatabasePushNotificationConfigStore):
         notification_config: TaskPushNotificationConfig,
         context: ServerCallContext,
     ) -> TaskPushNotificationConfig:
-        """Keep an address of a task."""
+        """Store an address of a task."""
         config = sendable_config(task_id, notification_config)
         owner = self.owner_resolver(context)
         if speaks_0_3(context):
@@ -110,7 +111,7 @@ class DatabasePushConfigs(DatabasePushNotificationConfigStore):
         return config
 
     async def addresses(self, task_id: str) -> list[Address]:
-        """Where notifications of the task go."""
+        """The addresses that notifications of the task go to."""
         rows = self.config_model
         async with self.async_session_maker() as session:
             found = await session.execute(select(rows).where(rows.task_id == task_id))
@@ -123,7 +124,7 @@ class DatabasePushConfigs(DatabasePushNotificationConfigStore):
 class DatabaseTasks(DatabaseTaskStore):
     """The SDK's store with at most `most` tasks, each for `ttl` seconds after its last change."""
 
-    # As the SDK's columns have it.
+    # The width of the SDK's columns.
     longest_id = 36
 
     def __init__(self, url: str, *, ttl: float, most: int) -> None:
@@ -136,11 +137,11 @@ class DatabaseTasks(DatabaseTaskStore):
         self._ahead = 0.0
 
     async def open(self) -> None:
-        """Make the tables that are not there, and forget what is too old."""
+        """Create missing tables, and delete expired tasks."""
         try:
             await self._make_tables()
         except DBAPIError:
-            # Another process made them at the same moment.
+            # Another process created them at the same moment.
             await self._make_tables()
         await self._ask_time()
         try:
@@ -163,24 +164,26 @@ class DatabaseTasks(DatabaseTaskStore):
         await self.push_configs.initialize()
 
     async def _ask_time(self) -> None:
-        """Learn the database's time: two machines' clocks may be further apart than a lease."""
-        # MySQL would tell the time of its zone, which jumps twice a year.
+        """Read the database's time: the clocks of two machines may differ by more than a lease."""
+        # MySQL's local time would jump twice a year.
         in_zone = self.engine.dialect.name in ("mysql", "mariadb")
         asked = select(func.utc_timestamp() if in_zone else func.current_timestamp())
         async with self.engine.connect() as connection:
-            told = (await connection.execute(asked)).scalar_one()
-        self._ahead = told.replace(tzinfo=told.tzinfo or UTC).timestamp() - time.monotonic()
+            time_read = (await connection.execute(asked)).scalar_one()
+        self._ahead = (
+            time_read.replace(tzinfo=time_read.tzinfo or UTC).timestamp() - time.monotonic()
+        )
 
     def _now(self) -> float:
         return self._ahead + time.monotonic()
 
     async def close(self) -> None:
-        """Give up the tasks that this process still runs, and close the connections."""
+        """End the leases of tasks that this process still runs, and close the connections."""
         await self._lease([*self.in_hand], 0.0)
         await self.engine.dispose()
 
     async def beat(self) -> list[str]:
-        """Prolong this process's leases; gives the tasks that others have canceled meanwhile."""
+        """Renew this process's leases; returns the tasks that others have canceled meanwhile."""
         await self._ask_time()
         mine = [*self.in_hand]
         await self._lease(mine, LEASE)
@@ -197,14 +200,14 @@ class DatabaseTasks(DatabaseTaskStore):
     async def save(
         self, task: Task, context: ServerCallContext, *, waited: TaskStatus | None = None
     ) -> None:
-        """Put the task in the place of the one of its id, unless that has ended.
+        """Store the task in place of its earlier state, unless that has ended.
 
-        With `waited` only in the place of one that still waits in just this status.
+        With `waited`, only if the stored one still waits in exactly this status.
         """
         model = self._to_orm(task, self.owner_resolver(context))
         with self.in_hand.saving(task):
             async with self.async_session_maker.begin() as session:
-                # First what writes: SQLite locks nothing for reading, whatever is asked for.
+                # Write first: SQLite takes no lock for reading, whatever isolation is asked for.
                 await session.execute(delete(_LEASES).where(_LEASES.c.task_id == task.id))
                 wanted = select(TaskModel.status).where(TaskModel.id == task.id).with_for_update()
                 status = (await session.execute(wanted)).scalar_one_or_none()
@@ -212,12 +215,25 @@ class DatabaseTasks(DatabaseTaskStore):
                 if waited is not None and status != MessageToDict(waited):
                     raise ConcurrentTaskModificationError(task.id)
                 await session.merge(model)
-                # From now on, however long this save has waited for others.
+                # Start the lease now, not when the save was queued.
                 if lease := lease_of(task, self._now()):
                     await session.execute(insert(_LEASES).values(task_id=task.id, until=lease))
 
+    async def waiting(self) -> list[tuple[str, Task]]:
+        """Tasks that wait for input, each with its owner; the newest, if they are many."""
+        waits = TaskState.Name(TaskState.TASK_STATE_INPUT_REQUIRED)
+        wanted = (
+            select(TaskModel)
+            .where(TaskModel.status["state"].as_string() == waits)
+            .order_by(TaskModel.last_updated.desc())
+            .limit(1000)
+        )
+        async with self.async_session_maker() as session:
+            found = (await session.execute(wanted)).scalars().all()
+            return [(model.owner, self._from_orm(model)) for model in found]
+
     async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
-        """The caller's task of this id."""
+        """The caller's task with this id."""
         task = await super().get(task_id, context)
         if task is None:
             return None
@@ -237,7 +253,7 @@ class DatabaseTasks(DatabaseTaskStore):
         running = [task for task in found if task.id not in self.in_hand]
         if not running:
             return
-        # In one statement: a task that has stopped running since it was read has no lease any more.
+        # In one statement: a task that stopped running since it was read has no lease any more.
         wanted = (
             select(TaskModel.id, TaskModel.status, _LEASES.c.until)
             .outerjoin(_LEASES, _LEASES.c.task_id == TaskModel.id)
@@ -256,13 +272,13 @@ class DatabaseTasks(DatabaseTaskStore):
         if ids:
             async with self.async_session_maker.begin() as session:
                 await session.connection()
-                # Counted from when it is written, which may have waited for a connection.
+                # Count from the time of the write, which may have waited for a connection.
                 until = self._now() + seconds if seconds else 0.0
                 wanted = update(_LEASES).where(_LEASES.c.task_id.in_(ids)).values(until=until)
                 await session.execute(wanted)
 
     async def sweep(self) -> None:
-        """Forget the tasks that are too old or too many, and fail those that were left behind."""
+        """Delete tasks that are too old or too many, and fail those whose process died."""
         self._swept = time.monotonic()
         await self._forget()
         silent = or_(_LEASES.c.until.is_(None), _LEASES.c.until < self._now())

@@ -1,5 +1,4 @@
-"""The bytes of files in sent messages, of which the SDK drops what is no base64, or on which it
-fails."""
+"""The bytes of files in messages. The SDK drops invalid base64, or fails on it."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ _URL_SAFE = str.maketrans("-_", "+/")
 
 
 def problem_of_parts(message: object) -> str:
-    """Why the SDK cannot read the parts of a message, as JSON has it; empty when it can."""
+    """Why the SDK cannot read the parts of a message in JSON; empty if it can."""
     for part in _objects(message, "parts"):
-        # 0.3 has base64 as the standard writes it, 1.0 what protobuf takes for it.
+        # 0.3 uses standard base64, 1.0 whatever protobuf accepts as base64.
         old = _file(part).get("bytes")
         if not (_is_base64(part.get("raw"), loose=True) and _is_base64(old)):
             return _WRONG
@@ -29,7 +28,8 @@ def problem_of_parts(message: object) -> str:
 
 
 def as_old_sdk_writes(body: bytes) -> bytes:
-    """A body of REST 0.3 with its files as base64 twice, as only the SDK of 0.3 writes them."""
+    """The body of a REST 0.3 request with its files as base64 of base64, which is how the SDK
+    writes and reads them, and nobody else."""
     if b'"fileWithBytes"' not in body:
         return body
     content = from_json(body)
@@ -43,7 +43,7 @@ def as_old_sdk_writes(body: bytes) -> bytes:
 
 
 def _objects(message: object, name: str) -> list[dict[str, Any]]:
-    """The parts of a message of 1.0 or JSON-RPC, or as the content of one of REST 0.3."""
+    """The file parts: of a message in 1.0 or JSON-RPC, or in the content of a REST 0.3 message."""
     if not isinstance(message, dict) or (name == "content" and "parts" in message):
         return []
     parts = message.get(name)
@@ -56,7 +56,7 @@ def _file(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_base64(text: object, *, loose: bool = False) -> bool:
-    """Whether the text, if it is one, is base64, whose lines may end."""
+    """Whether the value is base64 text, possibly with line breaks."""
     if not isinstance(text, str):
         return True
     try:
@@ -67,6 +67,6 @@ def _is_base64(text: object, *, loose: bool = False) -> bool:
 
 
 def _whole(text: str) -> str:
-    """Base64 of either alphabet, padded or not, as the padded one of the standard's."""
+    """Base64 in either alphabet, padded or not, converted to the standard's padded form."""
     joined = "".join(text.split()).translate(_URL_SAFE).rstrip("=")
     return joined + "=" * (-len(joined) % 4)

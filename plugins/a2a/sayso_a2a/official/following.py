@@ -1,4 +1,5 @@
-"""The events of a task for a subscriber, as the store tells them when another process runs it."""
+"""The events of a task for a subscriber, derived from the store if another process runs the
+task."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ from a2a.types import (
 )
 
 Look = Callable[[str], Awaitable[Task | None]]
-"""Gives the task of an id as the store has it now."""
+"""Returns the task with this id as the store has it now."""
 
 EVERY = 0.5
-"""Seconds between two looks at the store."""
+"""Seconds between two reads of the store."""
 MOST_WAITING = 1 << 20
-"""Bytes of events that wait for a slow follower before it gets the rest from the store."""
+"""Most bytes of events queued for a slow follower; after that it gets the rest from the store."""
 _AT_REST = TERMINAL_TASK_STATES | INTERRUPTED_TASK_STATES
 
 
@@ -57,7 +58,7 @@ def _differences(before: Task, after: Task) -> Iterator[Event]:
                 context_id=after.context_id,
                 artifact=added or artifact,
                 append=added is not None,
-                # Of a task that still runs each may grow.
+                # While the task runs, any artifact may still grow.
                 last_chunk=after.status.state in _AT_REST,
             )
     if after.status != before.status:
@@ -65,7 +66,7 @@ def _differences(before: Task, after: Task) -> Iterator[Event]:
 
 
 def _added(before: Artifact, after: Artifact) -> Artifact | None:
-    """The artifact with only the parts that it has got since; None where it is another one."""
+    """The artifact with only the parts added since; None if it was replaced."""
     had, added = len(before.parts), Artifact()
     added.CopyFrom(after)
     del added.parts[:had]
@@ -76,13 +77,13 @@ def _added(before: Artifact, after: Artifact) -> Artifact | None:
 
 
 def status_of(task: Task) -> TaskStatusUpdateEvent:
-    """The state of the task as a change to it."""
+    """The task's state as a status update event."""
     return TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status)
 
 
 async def by_changes(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-    """`events` with the task in the first of them only; the SDK gives it again, whole, at the end
-    of one that another process has canceled."""
+    """`events` with the task only as the first one. The SDK repeats the whole task at the end if
+    another process has canceled it."""
     first = True
     async with aclosing(events):
         async for event in events:
@@ -90,16 +91,18 @@ async def by_changes(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Even
             first = False
 
 
-async def told_once(events: AsyncGenerator[Event, None], look: Look) -> AsyncGenerator[Event, None]:
+async def without_repeats(
+    events: AsyncGenerator[Event, None], look: Look
+) -> AsyncGenerator[Event, None]:
     """`events` of a task that runs here, without the changes that the task itself already has.
 
-    The SDK gives the task with changes that it is still storing and telling, and tells them too.
+    The SDK may send the task with changes whose own events are still queued, and send those too.
     """
     known: Task | None = None
     async with aclosing(events):
         async for event in events:
             if isinstance(event, Task):
-                # The SDK goes on changing this one.
+                # A copy: the SDK continues to change the original.
                 known = Task()
                 known.CopyFrom(event)
                 yield known
@@ -110,7 +113,7 @@ async def told_once(events: AsyncGenerator[Event, None], look: Look) -> AsyncGen
             elif known is not None and isinstance(event, TaskArtifactUpdateEvent):
                 if event.append and await _had_chunk(known, event, look):
                     continue
-                # What comes after a new chunk is new, and after a whole artifact its chunks are.
+                # Chunks that follow a new chunk are new, and so are those after a whole artifact.
                 known = None
             yield event
 
@@ -122,11 +125,11 @@ def _had_status(known: Task, status: TaskStatus) -> bool:
 
 
 async def _had_chunk(known: Task, event: TaskArtifactUpdateEvent, look: Look) -> bool:
-    """Whether the task had this chunk when it was told; what is told is stored by then."""
+    """Whether the task contained this chunk when it was sent; by then a sent chunk is stored."""
     stored = await look(known.id)
     if stored is None:
         return False
-    # A chunk that is new stands just behind those that the task had.
+    # A new chunk stands directly behind those that the task had.
     had, chunk = len(_parts(known, event)), [*event.artifact.parts]
     return _parts(stored, event)[had : had + len(chunk)] != chunk
 
@@ -137,9 +140,10 @@ def _parts(task: Task, event: TaskArtifactUpdateEvent) -> list[Part]:
 
 
 async def as_they_come(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-    """`events`, taken as soon as they come; they end where too many wait for a slow reader.
+    """`events`, taken from the SDK as soon as they arrive; they end if too many queue for a slow
+    reader.
 
-    What waits in the SDK's own queue waits there with the whole task, once for each event.
+    Each event in the SDK's own queue would hold the whole task in memory.
     """
     queue: asyncio.Queue[Event | None] = asyncio.Queue()
     waiting = 0
@@ -170,21 +174,21 @@ async def as_they_come(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Ev
 async def and_the_rest(
     events: AsyncGenerator[Event, None], look: Look
 ) -> AsyncGenerator[Event, None]:
-    """`events` of a task, and where they end before it rests, its changes as the store has them.
+    """`events` of a task; if they end before it rests, its further changes as the store has them.
 
-    They end early for a follower who is slow.
+    They end early for a slow follower.
     """
-    told: Task | None = None
+    last: Task | None = None
     async with aclosing(events):
         async for event in events:
             yield event
             match event:
                 case Task():
-                    told = Task(id=event.id, context_id=event.context_id, status=event.status)
+                    last = Task(id=event.id, context_id=event.context_id, status=event.status)
                 case TaskStatusUpdateEvent(task_id=id, context_id=context_id):
-                    told = Task(id=id, context_id=context_id, status=event.status)
-    if told is not None:
-        async for event in _since(told, look):
+                    last = Task(id=id, context_id=context_id, status=event.status)
+    if last is not None:
+        async for event in _since(last, look):
             yield event
 
 
@@ -203,7 +207,7 @@ async def until_ended(
                 coming = asyncio.ensure_future(anext(events, None))
                 yield event
             elif ended is not None:
-                # It was over a while ago, and nothing came of it here.
+                # It ended a while ago, and no event of that arrived here.
                 yield status_of(ended)
                 return
             else:

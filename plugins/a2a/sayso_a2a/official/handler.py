@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,9 @@ from a2a.types import (
     AgentCard,
     CancelTaskRequest,
     GetTaskPushNotificationConfigRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    ListTasksResponse,
     Message,
     Role,
     SendMessageRequest,
@@ -37,10 +40,12 @@ from a2a.utils.errors import (
 )
 from a2a.utils.task import apply_history_length
 
-from sayso import Host
-from sayso_a2a.official.callers import caller_in, speaks_0_3
-from sayso_a2a.official.conversation import changed, conversation, user_message
-from sayso_a2a.official.execution import STREAMING, TAKEN, TOO_LATE
+from sayso import Data, Host
+from sayso import Message as SaysoMessage
+from sayso_a2a.official.bodies import problem_of_message
+from sayso_a2a.official.callers import ELSEWHERE, OVER_GRPC, speaks_0_3
+from sayso_a2a.official.conversation import changed, user_message
+from sayso_a2a.official.execution import TAKEN, TOO_LATE, Executor
 from sayso_a2a.official.following import (
     Look,
     and_the_rest,
@@ -48,11 +53,13 @@ from sayso_a2a.official.following import (
     by_changes,
     changes,
     status_of,
-    told_once,
     until_ended,
+    without_repeats,
 )
+from sayso_a2a.official.running import STREAMING
 from sayso_a2a.official.stores import RUNNING, KeptTasks
-from sayso_a2a.tasks import withdraw
+from sayso_a2a.settings import Approvals
+from sayso_a2a.waiting import decided_elsewhere
 
 if TYPE_CHECKING:
     from sayso_a2a.official.database import DatabaseTasks
@@ -66,13 +73,17 @@ _ENDED = "the task has ended before the message had its turn"
 
 
 class Handler(DefaultRequestHandler):
-    """What the SDK's handler leaves open: decisions are checked before a task sees them, a canceled
-    task's calls are withdrawn, and tasks that other processes run can be followed."""
+    """The SDK's handler with three additions: decisions are checked before a task sees them, a
+    canceled task's calls are withdrawn, and tasks that run in other processes can be followed."""
 
-    def __init__(self, host: Host, store: KeptTasks | DatabaseTasks, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self, host: Host, store: KeptTasks | DatabaseTasks, executor: Executor, **options: Any
+    ) -> None:
+        super().__init__(agent_executor=executor, task_store=store, **options)
         self._host = host
         self._store = store
+        self._executor = executor
+        executor.send = self.on_message_send
 
     async def on_message_send(
         self, params: SendMessageRequest, context: ServerCallContext
@@ -89,7 +100,7 @@ class Handler(DefaultRequestHandler):
     async def _after_turn(
         self, answer: Task, params: SendMessageRequest, context: ServerCallContext
     ) -> Task:
-        """The task after this message's turn; the SDK may give it as another's has left it."""
+        """The task after this message's turn; the SDK may return it as a later message left it."""
         id = params.message.message_id
 
         def had_its_turn(task: Task) -> bool:
@@ -115,10 +126,10 @@ class Handler(DefaultRequestHandler):
         """Run a message and answer with its events."""
         await self._prepare(params.message, context)
         context.state[STREAMING] = True
-        events = super().on_message_send_stream(params, context)
-        followed = and_the_rest(as_they_come(events), self._looking(context))
-        async with aclosing(by_changes(followed)) as told:
-            async for event in told:
+        answer = super().on_message_send_stream(params, context)
+        followed = and_the_rest(as_they_come(answer), self._looking(context))
+        async with aclosing(by_changes(followed)) as events:
+            async for event in events:
                 yield event
         _check_in_time(params.message, context, ended=True)
 
@@ -129,7 +140,7 @@ class Handler(DefaultRequestHandler):
             found: Task | None = await self._store.get(task_id, context)
             runs = found is not None and found.status.state in RUNNING
             if self._host.stopping and runs and task_id not in self._store.in_hand:
-                # It goes on for longer than this process does.
+                # The turn lasts longer than this process.
                 raise InternalError(message=_STOPS)
             return found
 
@@ -137,14 +148,17 @@ class Handler(DefaultRequestHandler):
 
     async def _prepare(self, message: Message, context: ServerCallContext) -> None:
         if message.role != Role.ROLE_USER:
-            # A message of the other side in a task's history counts as ours.
+            # A message with the agent's role in a task's history would count as ours.
             raise InvalidParamsError(message="the role of a sent message is ROLE_USER")
         if not all(part.WhichOneof("content") for part in message.parts):
             raise InvalidParamsError(message="a part has text, raw, url or data")
-        user_message(message)
+        if OVER_GRPC in context.state and (problem := problem_of_message(message)):
+            raise InvalidParamsError(message=problem)
+        _check_decides(user_message(message), self._executor.approvals, context)
         _check_modes(message, self._agent_card)
         for extension in self._agent_card.capabilities.extensions:
-            if extension.required and extension.uri not in context.requested_extensions:
+            asked = context.requested_extensions
+            if extension.required and extension.uri not in asked and ELSEWHERE not in context.state:
                 raise ExtensionSupportRequiredError(
                     message=f"this agent needs the extension {extension.uri!r}"
                 )
@@ -156,7 +170,8 @@ class Handler(DefaultRequestHandler):
         task = await self._store.get(message.task_id, context)
         if task is None:
             return
-        # The SDK refuses it too, but makes the queues of a task for it, and leaves them behind.
+        # The SDK refuses it too, but only after it has made queues for the task, which it never
+        # removes.
         if task.status.state in TERMINAL_TASK_STATES:
             state = TaskState.Name(task.status.state)
             raise UnsupportedOperationError(message=f"the task has ended: {state}")
@@ -173,7 +188,7 @@ class Handler(DefaultRequestHandler):
             )
             return taken
         except UnsupportedOperationError:
-            # It has ended since it was looked at.
+            # The task ended after it was read.
             left = await self._active_task_registry.get(params.message.task_id)
             if left is not None and left.is_finished and left._producer_task is None:
                 await left.aclose()
@@ -182,7 +197,7 @@ class Handler(DefaultRequestHandler):
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event, None]:
-        """The task and what becomes of it, also when another process runs it."""
+        """The task and its changes, also if another process runs it."""
         look = self._looking(context)
         task = await look(params.id)
         elsewhere = (
@@ -191,8 +206,8 @@ class Handler(DefaultRequestHandler):
         if task is not None and elsewhere and self._agent_card.capabilities.streaming:
             followed = changes(task, look)
         else:
-            told = told_once(super().on_subscribe_to_task(params, context), look)
-            coming = as_they_come(until_ended(told, params.id, look))
+            new = without_repeats(super().on_subscribe_to_task(params, context), look)
+            coming = as_they_come(until_ended(new, params.id, look))
             followed = and_the_rest(coming, look)
         async with aclosing(by_changes(followed)) as events:
             async for event in events:
@@ -201,7 +216,7 @@ class Handler(DefaultRequestHandler):
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        """Keep an address for the task's notifications; a task has a few at most."""
+        """Store an address for the task's notifications; a task has a few at most."""
         if self._push_config_store is not None:
             known = await self._push_config_store.get_info(params.task_id, context)
             if len(known or ()) >= _MOST_ADDRESSES and params.id not in [c.id for c in known]:
@@ -215,7 +230,7 @@ class Handler(DefaultRequestHandler):
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        """An address for the task's notifications; a caller of 0.3 may leave open which."""
+        """One address for the task's notifications; a caller of 0.3 need not say which."""
         if not params.id and speaks_0_3(context):
             kept = self._push_config_store
             known = await kept.get_info(params.task_id, context) if kept is not None else ()
@@ -228,28 +243,54 @@ class Handler(DefaultRequestHandler):
     async def on_cancel_task(
         self, params: CancelTaskRequest, context: ServerCallContext
     ) -> Task | None:
-        """Cancel a task, and reject what it proposed."""
+        """Cancel a task, and reject its proposals."""
         task: Task | None = await super().on_cancel_task(params, context)
-        said: Sequence[Any] = conversation([task]) if task is not None else ()
-        await withdraw(self._host, caller_in(context), said)
+        # The SDK asks the executor only where the task has a producer.
+        await self._executor.canceled(task, context)
         return task
+
+    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
+        """The task; a canceled one with what became of its calls since."""
+        task: Task | None = await super().on_get_task(params, context)
+        if task is not None:
+            await self._executor.with_outcomes(task, context)
+        return task
+
+    async def on_list_tasks(
+        self, params: ListTasksRequest, context: ServerCallContext
+    ) -> ListTasksResponse:
+        """A page of tasks, which say what `on_get_task` says."""
+        page: ListTasksResponse = await super().on_list_tasks(params, context)
+        for task in page.tasks:
+            await self._executor.with_outcomes(task, context)
+        return page
 
     async def _write_cancel(
         self, task_id: str, current: Task, version: Any, context: ServerCallContext
     ) -> Task:
-        # Of a task that this process does not hold; the SDK would leave the time and the message
-        # of the state before, and notify nobody.
-        canceled = changed(current, TaskState.TASK_STATE_CANCELED)
+        # For a task that this process does not run: the SDK would keep the time and message of the
+        # previous state, and would notify nobody.
+        message = await self._executor.canceled(current, context)
+        canceled = changed(current, TaskState.TASK_STATE_CANCELED, message)
         await self._store.save(canceled, context)
         if self._push_sender is not None:
             await self._push_sender.send_notification(task_id, status_of(canceled))
         return canceled
 
 
-def _check_modes(message: Message, card: AgentCard) -> None:
-    """Refuse a part of a media type that the card does not take; what says none is taken.
+def _check_decides(said: SaysoMessage, approvals: Approvals, context: ServerCallContext) -> None:
+    """Refuse decisions where they are not made over A2A."""
+    data = said.data or Data()
+    decides = any(each.execute or each.rejection_reason for each in (*data.stated, *data.cmds))
+    if decides and approvals != "client" and ELSEWHERE not in context.state:
+        raise UnsupportedOperationError(message=decided_elsewhere(approvals))
 
-    The SDK compares texts: it refuses `text/plain; charset=utf-8`, and has `*/*` for a type.
+
+def _check_modes(message: Message, card: AgentCard) -> None:
+    """Refuse a part with a media type that the card does not accept; a part without one is
+    accepted.
+
+    The SDK compares strings: it refuses `text/plain; charset=utf-8`, and takes `*/*` for a type.
     """
     skills = [mode for skill in card.skills for mode in skill.input_modes]
     modes = sorted({_essence(mode) for mode in (*card.default_input_modes, *skills)})
@@ -268,18 +309,18 @@ def _essence(media_type: str) -> str:
 
 
 def _check_in_time(message: Message, context: ServerCallContext, *, ended: bool) -> None:
-    """Refuse a message that the task did not wait for."""
+    """Refuse a message that the task was not waiting for."""
     if TOO_LATE in context.state:
         raise UnsupportedOperationError(message=_RUNS)
-    # A mere decision gets the outcome that another message has brought.
+    # A message with decisions only gets the outcome that another message has brought about.
     if ended and TAKEN not in context.state and user_message(message).content:
         raise UnsupportedOperationError(message=_ENDED)
 
 
 def _guarded(name: str) -> Any:
-    """The handler's method `name`, whose unforeseen errors are logged and say nothing to callers.
+    """The handler's method `name`; unforeseen errors are logged, and callers see nothing of them.
 
-    The SDK would tell JSON-RPC callers their text: a database's has its statement and address.
+    The SDK would send their text to JSON-RPC callers; a database's has its statement and address.
     """
     method = getattr(Handler, name)
 

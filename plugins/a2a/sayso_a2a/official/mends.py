@@ -1,11 +1,14 @@
-"""A layer around the SDK's endpoints: limits, and where its answers differ from the standard.
+"""A layer around the SDK's endpoints: limits, and corrections where it deviates from the standard.
 
-The SDK answers a wrong content type as unparsable JSON, where A2A has an error of its own
-(-32005), and labels REST replies `application/a2a+json`, which plain JSON clients refuse: only
-those get it who ask for it. To callers of 0.3 it calls the last event of a stream final only where
-the task has ended, not where it waits for them. Bodies that make it fail are refused before it
-reads them. It writes a trace for each call that it cannot read, beside a line that says what is
-wrong: only that stays. It compares versions by their first number only.
+- The SDK answers a wrong content type as unparsable JSON; A2A has an error of its own (-32005).
+- It labels REST replies `application/a2a+json`, which plain JSON clients refuse. Here, only
+  clients that ask for this type get it.
+- To callers of 0.3 it marks the last event of a stream as final only if the task has ended, not
+  if it waits for them.
+- Bodies that make it fail are refused before it reads them.
+- It logs a trace for each call that it cannot read, beside a line with the reason; only the line
+  is kept.
+- It compares only the first number of versions.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from a2a.extensions.common import get_requested_extensions
 from a2a.server.request_handlers import build_error_response
 from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import (
@@ -29,10 +33,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sayso import turn_to_read, unbroken
 from sayso_a2a.official.bodies import Problem, problem_of_call, problem_of_rest
+from sayso_a2a.official.card import EXTENSION
 from sayso_a2a.official.files import as_old_sdk_writes
 
 _ACCEPTED = ("application/json", "application/a2a+json")
-_MINOR = {"0": "3", "1": "0"}  # of each version that is spoken
+_MINOR = {"0": "3", "1": "0"}  # by major version, the minor version that is spoken
 _NAMES = {404: "NOT_FOUND", 405: "UNIMPLEMENTED"}
 _WAITING = ("input-required", "auth-required", "INPUT_REQUIRED", "AUTH_REQUIRED")
 _TRACED = ("Failed to validate base JSON-RPC request", "Failed to parse request params")
@@ -40,7 +45,7 @@ _TRACED = ("Failed to validate base JSON-RPC request", "Failed to parse request 
 logging.getLogger("a2a.server.routes.jsonrpc_dispatcher").addFilter(
     lambda record: record.msg not in _TRACED
 )
-# What ends a stream is told to its reader; the handler has logged what is nobody's fault there.
+# The reader of a stream gets the error that ends it; the handler has already logged the others.
 logging.getLogger("a2a.server.routes.rest_dispatcher").addFilter(
     lambda record: record.msg != "Error during REST SSE stream"
 )
@@ -63,13 +68,13 @@ class Mended:
             try:
                 body = await self._body(scope, receive)
             except ClientDisconnect:
-                # What came may be a whole request all the same, with a decision in it.
+                # Drop it: the part that arrived may form a whole request, with a decision in it.
                 return
             if len(body) > self._limit:
                 error = InvalidRequestError(message=f"the body is larger than {self._limit} bytes")
                 await self._refuse(error, send, status=413)
                 return
-            # To cancel or to subscribe needs no body, hence no content type.
+            # Cancel and subscribe need no body, and hence no content type.
             if _kind(headers) not in (_ACCEPTED if body else (*_ACCEPTED, "")):
                 message = "the body must be sent as 'application/json'"
                 await self._refuse(ContentTypeNotSupportedError(message=message), send)
@@ -83,18 +88,24 @@ class Mended:
         if self._rest:
             body = as_old_sdk_writes(body)
         plain = self._rest and _ACCEPTED[1] not in headers.get("accept", "").lower()
-        beginning = _Sending(send, plain=plain, says_final=self._is_old_stream(scope, body))
-        # The SDK reads it once more.
+        asked = get_requested_extensions(headers.getlist("a2a-extensions"))
+        beginning = _Sending(
+            send,
+            plain=plain,
+            says_final=self._is_old_stream(scope, body),
+            speaks=EXTENSION in asked,
+        )
+        # The SDK parses it once more.
         await turn_to_read(body)
         try:
             await self._app(scope, _again(body, receive), beginning)
         except A2AError as error:
-            # The SDK begins a stream of 0.3 before it knows whether there is one.
+            # The SDK starts a 0.3 stream before it knows whether there is one.
             if beginning.has_begun:
                 raise
             await self._refuse(error, send)
         except HTTPException as error:
-            # There is no such path, or not with this method.
+            # The path does not exist, or not with this method.
             await self._answer(error.status_code, _error(error), send, dict(error.headers or {}))
 
     def _problem(self, scope: Scope, body: bytes) -> tuple[Any, Problem | None]:
@@ -104,14 +115,15 @@ class Mended:
         return problem_of_call(body, version, self._nesting)
 
     def _is_old_stream(self, scope: Scope, body: bytes) -> bool:
-        """Whether a message of 0.3 is sent whose answer is a stream."""
+        """Whether this is a 0.3 message whose answer is a stream."""
         if self._rest:
             is_old = Headers(scope=scope).get("a2a-version", "0.3").strip()[:2] in ("", "0.")
             return is_old and str(scope["path"]).endswith("/v1/message:stream")
         return b'/stream"' in body and from_json(body).get("method") == "message/stream"
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """The body, of a large one the beginning; raises ClientDisconnect for a broken one."""
+        """The body; only the beginning of one that is too large. Raises ClientDisconnect if it
+        breaks off."""
         body = bytearray()
         async for piece in Request(scope, receive).stream():
             body += piece
@@ -143,15 +155,17 @@ class Mended:
 
 
 class _Sending:
-    """Sends the head of an answer when its first piece comes, and not before.
+    """Sends the head of an answer together with its first chunk.
 
-    With `plain` it says `application/json` where the SDK says `application/a2a+json`. What is
-    inside of a line of a stream ends none: the SDK's own client would read half an event. With
-    `says_final` the event after which a stream of 0.3 ends is marked as that one.
+    With `plain` it says `application/json` where the SDK says `application/a2a+json`. Line
+    separators inside an event are escaped: the SDK's own client would take them for its end. With
+    `says_final` the last event of a 0.3 stream is marked as final. With `speaks` the answer
+    confirms our extension, for which the caller asked.
     """
 
-    def __init__(self, send: Send, *, plain: bool, says_final: bool) -> None:
+    def __init__(self, send: Send, *, plain: bool, says_final: bool, speaks: bool) -> None:
         self._send = send
+        self._speaks = speaks
         self._plain = plain
         self._says_final = says_final
         self._head: Message | None = None
@@ -163,6 +177,8 @@ class _Sending:
             self._head = message
             headers = MutableHeaders(scope=message)
             self._streams = _kind(headers) == "text/event-stream"
+            if self._speaks:
+                headers["a2a-extensions"] = EXTENSION
             if self._plain and _kind(headers) == _ACCEPTED[1]:
                 headers["content-type"] = _ACCEPTED[0]
             return
@@ -176,7 +192,7 @@ class _Sending:
 
 
 def _final(event: bytes) -> bytes:
-    """The event of a stream of 0.3, marked as its last one where the task waits for its caller."""
+    """The event of a 0.3 stream, marked as final if the task waits for its caller."""
     if not any(state.encode() in event for state in _WAITING):
         return event
     begin, data, rest = event.partition(b"data: ")
@@ -200,7 +216,7 @@ def _kind(headers: Headers) -> str:
 
 
 def _with_version(scope: Scope) -> Scope:
-    """The scope with the version as a header, where the query says it (A2A 1.0, section 3.6.1)."""
+    """The scope with the version as a header if the query has it (A2A 1.0, section 3.6.1)."""
     request = Request(scope)
     given = request.query_params.get("A2A-Version")
     if given is None or "a2a-version" in request.headers:
@@ -210,8 +226,8 @@ def _with_version(scope: Scope) -> Scope:
 
 
 def _other_minor(version: str) -> A2AError | None:
-    """The refusal of another minor version, which the SDK takes for the one that is spoken (A2A
-    1.0, section 3.6.2)."""
+    """The refusal of another minor version; the SDK would treat it as the supported one (A2A 1.0,
+    section 3.6.2)."""
     major, _, rest = version.strip().partition(".")
     minor = rest.partition(".")[0]
     if not minor or _MINOR.get(major, minor) == minor:
@@ -225,7 +241,7 @@ def _error(error: HTTPException) -> dict[str, Any]:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """The body that was read, as one message, then whatever comes."""
+    """A receive function that returns the body just read, as one message, then whatever follows."""
     given = False
 
     async def receiving() -> Message:

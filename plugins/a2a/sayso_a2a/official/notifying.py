@@ -1,11 +1,14 @@
-"""Where notifications may go, to public addresses and to hosts that the configuration names, and
-that nobody waits for them."""
+"""Notifications: the addresses that they may go to, and posting them without delaying their task.
+
+Allowed are public addresses and the hosts that the configuration names.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import copy
 import ipaddress
+import json
 import logging
 import socket
 from collections import deque
@@ -24,35 +27,43 @@ from a2a.utils.push_url_validator import validate_push_notification_url
 from google.protobuf.json_format import MessageToDict
 
 from sayso_a2a.official.callers import Principal
+from sayso_a2a.official.signing import Signer
 from sayso_a2a.official.stores import Address
 
 logger = logging.getLogger("sayso.a2a")
 KEPT = 1_000
-"""Notifications of a task that wait for a slow address; older ones are left out."""
+"""Most notifications of a task queued for a slow address; older ones are dropped."""
 LONGEST = 30.0
-"""Seconds that one notification may take, however slowly the answer comes."""
+"""Seconds that one notification may take, however slowly the answer arrives."""
 LAST = 2.0
-"""Seconds that those which wait have at the end of the service."""
+"""Seconds for queued notifications when the service ends."""
 _READ = 64 * 1024
 
 
 class Addresses(Protocol):
-    """Knows where notifications go."""
+    """A store of the addresses that notifications go to."""
 
     async def addresses(self, task_id: str) -> list[Address]:
-        """Where notifications of the task go."""
+        """The addresses that notifications of the task go to."""
 
 
 class Notifier(PushNotificationSender):
-    """Posts what happens to tasks: as an event of a stream, which is what 1.0 wants, and as the
-    whole task to those who asked for it over 0.3.
+    """Posts the changes of tasks: as stream events, which 1.0 requires, and as whole tasks to those
+    who registered their address over 0.3.
 
-    The notifications of each task are posted in their order, beside the task. The SDK waits for
-    each of them before it goes on: with an address that does not answer, a task and all that wait
-    for it would stand still for ten seconds an event.
+    The notifications of each task are posted in order, beside the task. The SDK would wait for each
+    post: with an address that does not answer, a task and everybody who waits for it would stand
+    still for ten seconds an event.
     """
 
-    def __init__(self, screening: Screening, kept: Addresses, tasks: TaskStore) -> None:
+    def __init__(
+        self,
+        screening: Screening,
+        kept: Addresses,
+        tasks: TaskStore,
+        signer: Signer | None = None,
+    ) -> None:
+        self._signer = signer
         self._client = notifying_client(screening)
         self._screening = screening
         self._kept = kept
@@ -61,7 +72,7 @@ class Notifier(PushNotificationSender):
         self._posting: set[asyncio.Task[None]] = set()
 
     async def send_notification(self, task_id: str, event: PushNotificationEvent) -> None:
-        """Post `event`, as it is now, soon."""
+        """Queue `event`, in its present state, for posting."""
         waiting = self._waiting.get(task_id)
         if waiting is None:
             waiting = self._waiting[task_id] = deque(maxlen=KEPT)
@@ -71,7 +82,7 @@ class Notifier(PushNotificationSender):
         waiting.append(copy.deepcopy(event))
 
     async def aclose(self) -> None:
-        """Post what waits, for at most a moment, and close the connections."""
+        """Post queued notifications, for a moment at most, and close the connections."""
         if self._posting:
             _, late = await asyncio.wait(self._posting, timeout=LAST)
             for posting in late:
@@ -79,21 +90,22 @@ class Notifier(PushNotificationSender):
         await self._client.aclose()
 
     async def _post_in_order(self, task_id: str, waiting: deque[PushNotificationEvent]) -> None:
-        told: Task | None = None
+        known: Task | None = None
         try:
             while waiting:
                 event = waiting.popleft()
                 try:
-                    told = await self._tell(task_id, event, told)
+                    known = await self._post_event(task_id, event, known)
                 except Exception:
                     logger.exception("a notification for task %s could not be posted", task_id)
         finally:
             del self._waiting[task_id]
 
-    async def _tell(
+    async def _post_event(
         self, task_id: str, event: PushNotificationEvent, before: Task | None
     ) -> Task | None:
-        """Post an event of a task; gives the task as 0.3 knows it now, `before` till then."""
+        """Post one event of a task; returns the task as a 0.3 receiver knows it now, `before` until
+        then."""
         addresses = await self._kept.addresses(task_id)
         old = [address for address in addresses if address.speaks_0_3]
         new = [address for address in addresses if not address.speaks_0_3]
@@ -115,8 +127,12 @@ class Notifier(PushNotificationSender):
     async def _post(self, config: TaskPushNotificationConfig, body: dict[str, Any]) -> None:
         try:
             if await self._screening.allows(config.url):
+                content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
                 headers = _headers(config)
-                answer = await self._client.post(config.url, json=body, headers=headers)
+                if "Authorization" not in headers and self._signer is not None:
+                    token = self._signer.token(content, config.url)
+                    headers["Authorization"] = f"Bearer {token}"
+                answer = await self._client.post(config.url, content=content, headers=headers)
                 answer.raise_for_status()
         except Exception as error:
             what = type(error).__name__, error
@@ -124,7 +140,9 @@ class Notifier(PushNotificationSender):
 
 
 def _headers(config: TaskPushNotificationConfig) -> dict[str, str]:
-    headers = {"X-A2A-Notification-Token": config.token} if config.token else {}
+    headers = {"Content-Type": "application/json"}
+    if config.token:
+        headers["X-A2A-Notification-Token"] = config.token
     auth = config.authentication
     if auth.scheme and auth.credentials:
         headers["Authorization"] = f"{auth.scheme} {auth.credentials}"
@@ -132,7 +150,7 @@ def _headers(config: TaskPushNotificationConfig) -> dict[str, str]:
 
 
 class Screening:
-    """Which addresses notifications may go to; `hosts` are trusted although they are not public."""
+    """Decides which addresses notifications may go to; `hosts` are trusted without being public."""
 
     def __init__(self, hosts: Collection[str]) -> None:
         self._hosts = frozenset(hosts)
@@ -142,7 +160,7 @@ class Screening:
         return host in self._hosts
 
     async def allows(self, url: str) -> bool:
-        """Whether a notification may go to this address, as its name resolves now."""
+        """Whether a notification may go to this address; a host name is resolved now."""
         try:
             parts = urlsplit(url)
             if parts.username is not None or parts.password is not None:
@@ -156,7 +174,8 @@ class Screening:
         try:
             return is_public(parts.hostname or "")
         except ValueError:
-            # A name; the address that it resolves to is screened when something is posted there.
+            # It is a host name; the address that it resolves to is checked when a notification is
+            # posted.
             return True
 
 
@@ -164,12 +183,12 @@ _NAT64 = [ipaddress.ip_network(net) for net in ("64:ff9b::/96", "64:ff9b:1::/48"
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is public, and so are those to which a gateway translates it."""
+    """Whether an address is public, and so are the addresses that gateways translate it to."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv4Address):
         return ip.is_global and not ip.is_multicast
     inner = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
-    # The last 32 bits: of an address of NAT64, and of the old form "::127.0.0.1".
+    # The last 32 bits: of a NAT64 address, and of the old form "::127.0.0.1".
     last = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
     if any(ip in net for net in _NAT64) or int(ip) >> 32 == 0:
         inner.append(last)
@@ -180,15 +199,16 @@ def is_public(address: str) -> bool:
 
 
 class ScreenedTransport(httpx.AsyncHTTPTransport):
-    """Connects to the very address that was screened: a name can change it meanwhile."""
+    """Connects to the very address that was checked: the name might resolve to another one by
+    then."""
 
     def __init__(self, screening: Screening) -> None:
         super().__init__(trust_env=False)
         self._screening = screening
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send one request and give its status; raises ConnectError for a host that is not public,
-        TimeoutError for one that is too slow."""
+        """Send one request and return its status. Raises ConnectError for a host that is not
+        public, TimeoutError for a slow one."""
         async with asyncio.timeout(LONGEST):
             response = await self._sent(request)
             try:
@@ -206,13 +226,14 @@ class ScreenedTransport(httpx.AsyncHTTPTransport):
         if not await self._screening.allows(f"{request.url.scheme}://{shown}/"):
             raise httpx.ConnectError(f"{host!r} is no public address", request=request)
         request.extensions = {**request.extensions, "sni_hostname": host}
-        # The header `Host` stays as the name has it.
+        # The `Host` header keeps the name.
         request.url = request.url.copy_with(host=address)
         return await super().handle_async_request(request)
 
 
 async def _read(response: httpx.Response) -> None:
-    """Read a short body to its end, for the connection to be used again; a long one is nobody's."""
+    """Read a short body to its end, so that the connection can be reused; a long one is
+    abandoned."""
     size = 0
     assert isinstance(response.stream, httpx.AsyncByteStream)
     async for piece in response.stream:

@@ -1,7 +1,7 @@
-"""Where the official adapter's tasks are kept, and how they survive the process that runs them.
+"""The stores of the official adapter's tasks, and the leases by which tasks survive their process.
 
-A running task is leased to the process that runs it, which prolongs the lease while it lives. A
-task whose lease has run out was left behind by a dead process: it is shown as failed.
+A running task is leased to its process, which renews the lease while it lives. If a lease has run
+out, the process has died, and the task is shown as failed.
 """
 
 from __future__ import annotations
@@ -37,11 +37,9 @@ from a2a.utils.task import ListTasksCursor, decode_list_tasks_cursor, encode_lis
 from sayso_a2a.official.callers import speaks_0_3
 from sayso_a2a.official.conversation import OURS
 from sayso_a2a.rows import Row, Rows
-from sayso_a2a.task import LEASE, LEFT_BEHIND
+from sayso_a2a.task import LEASE, LEFT_BEHIND, SWEEP_EVERY
 
 CANCELED = "TASK_STATE_CANCELED"
-SWEEP_EVERY = 60.0
-"""Seconds between two looks for what is too old and what was left behind."""
 
 _LATEST = (1 << 63) - 1
 RUNNING = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
@@ -50,12 +48,13 @@ _ENDED_NAMES = frozenset(TaskState.Name(state) for state in TERMINAL_TASK_STATES
 
 
 def lease_of(task: Task, now: float) -> float:
-    """Until when the task is leased if it is saved now; 0.0 when it does not run."""
+    """The end of the task's lease if it is saved now; 0.0 if it does not run."""
     return now + LEASE if task.status.state in RUNNING else 0.0
 
 
 class InHand:
-    """The tasks that this process runs; none of them was left behind, however old its lease."""
+    """The tasks that this process runs. They do not count as abandoned, however old their lease
+    is."""
 
     def __init__(self) -> None:
         self._ids: set[str] = set()
@@ -68,12 +67,12 @@ class InHand:
         return iter(sorted(self._ids))
 
     def discard(self, task_id: str) -> None:
-        """Give the task up."""
+        """Remove the task."""
         self._ids.discard(task_id)
 
     @contextmanager
     def next_save(self, task_id: str) -> Iterator[asyncio.Future[None]]:
-        """A future that is done when a save of the task has ended, well or not."""
+        """A future that is done when a save of the task has ended, successfully or not."""
         self._awaited[task_id] = asyncio.get_running_loop().create_future()
         try:
             yield self._awaited[task_id]
@@ -82,7 +81,8 @@ class InHand:
 
     @contextmanager
     def saving(self, task: Task) -> Iterator[None]:
-        """Know of the task as the save in the block has it: it is in hand only while it runs."""
+        """Note that the task is being saved; it stays in hand only if the saved state is a running
+        one."""
         if task.status.state in RUNNING:
             self._ids.add(task.id)
         try:
@@ -101,8 +101,8 @@ class InHand:
 def check_goes_on(task: Task, found: str) -> None:
     """Raise ConcurrentTaskModificationError for a task that has ended in the state `found`.
 
-    At that the SDK stops the task here. That one is canceled may be said again: who runs it learns
-    it from the store, and tells its followers so.
+    The SDK then stops the task here. Saving it as canceled once more is allowed: the process that
+    runs it learns of the cancellation from the store, and passes it on to its followers.
     """
     said_again = found == CANCELED == TaskState.Name(task.status.state)
     if found in _ENDED_NAMES and not said_again:
@@ -110,7 +110,7 @@ def check_goes_on(task: Task, found: str) -> None:
 
 
 def as_left_behind(task: Task, lease: float, now: float) -> Task:
-    """The task, as failed when its process has died."""
+    """The task, marked as failed if its process has died."""
     if task.status.state in RUNNING and lease < now:
         task.status.state = TaskState.TASK_STATE_FAILED
         message = task.status.message
@@ -138,12 +138,12 @@ class KeptTasks(TaskStore):
         await self.sweep()
 
     async def close(self) -> None:
-        """Give up the tasks that this process still runs, and close the file."""
+        """End the leases of tasks that this process still runs, and close the file."""
         await self._rows.lease([*self.in_hand], 0.0)
         await self._rows.close()
 
     async def beat(self) -> list[str]:
-        """Prolong this process's leases; gives the tasks that others have canceled meanwhile."""
+        """Renew this process's leases; returns the tasks that others have canceled meanwhile."""
         mine = [*self.in_hand]
         await self._rows.lease(mine, LEASE)
         if time.monotonic() - self._swept > SWEEP_EVERY:
@@ -151,10 +151,15 @@ class KeptTasks(TaskStore):
         return await self._rows.those_in(CANCELED, mine)
 
     async def sweep(self) -> None:
-        """Fail the tasks that dead processes left behind, for lists of a state to be right."""
+        """Fail the tasks of dead processes, so that lists by state are correct."""
         self._swept = time.monotonic()
         for row in await self._rows.silent(RUNNING_NAMES):
             await self._rows.change(row.owner, row.id, self._failed)
+
+    async def waiting(self) -> list[tuple[str, Task]]:
+        """Tasks that wait for input, each with its owner; the newest, if they are many."""
+        rows = await self._rows.silent([TaskState.Name(TaskState.TASK_STATE_INPUT_REQUIRED)])
+        return [(row.owner, Task.FromString(row.body)) for row in rows]
 
     def _failed(self, row: Row | None) -> Row | None:
         if row is None or row.state not in RUNNING_NAMES or row.lease >= time.time():
@@ -168,9 +173,9 @@ class KeptTasks(TaskStore):
     async def save(
         self, task: Task, context: ServerCallContext, *, waited: TaskStatus | None = None
     ) -> None:
-        """Put the task in the place of the one of its id, unless that has ended.
+        """Store the task in place of its earlier state, unless that has ended.
 
-        With `waited` only in the place of one that still waits in just this status.
+        With `waited`, only if the stored one still waits in exactly this status.
         """
         row = Row(
             task.id,
@@ -185,19 +190,19 @@ class KeptTasks(TaskStore):
             check_goes_on(task, found.state if found is not None else "")
             if waited not in (None, Task.FromString(found.body).status if found else None):
                 raise ConcurrentTaskModificationError(task.id)
-            # From now on, however long this save has waited for others.
+            # Start the lease now, not when the save was queued.
             return replace(row, lease=lease_of(task, time.time()))
 
         with self.in_hand.saving(task):
             await self._rows.change(row.owner, row.id, change)
 
     async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
-        """The caller's task of this id."""
+        """The caller's task with this id."""
         row = await self._rows.get(context.user.user_name, task_id)
         return None if row is None else self._read(row)
 
     async def delete(self, task_id: str, context: ServerCallContext) -> None:
-        """Forget the caller's task of this id."""
+        """Delete the caller's task with this id."""
         self.in_hand.discard(task_id)
         await self._rows.delete(context.user.user_name, task_id)
 
@@ -248,7 +253,7 @@ def _time(task: Task) -> int:
 
 
 class Address(NamedTuple):
-    """Where notifications of a task go, whose task it is, and whether 0.3 is spoken there."""
+    """An address for notifications of a task, the task's owner, and whether 0.3 is spoken there."""
 
     config: TaskPushNotificationConfig
     owner: str
@@ -256,8 +261,8 @@ class Address(NamedTuple):
 
 
 def sendable_config(task_id: str, config: TaskPushNotificationConfig) -> TaskPushNotificationConfig:
-    """The address as it is kept; raises InvalidParamsError for credentials that no header carries:
-    a line end in them would begin another header."""
+    """The address as it is stored. Raises InvalidParamsError for credentials that no header can
+    carry: a line break in them would start another header."""
     auth = config.authentication
     for text in (config.token, auth.scheme, auth.credentials):
         if not text.isprintable():
@@ -281,7 +286,8 @@ class KeptPushConfigs(PushNotificationConfigStore):
         notification_config: TaskPushNotificationConfig,
         context: ServerCallContext,
     ) -> TaskPushNotificationConfig:
-        """Keep an address of a task; the oldest task's go when there are too many."""
+        """Store an address of a task; if there are too many, those of the oldest task are
+        deleted."""
         config = sendable_config(task_id, notification_config)
         address = Address(config, context.user.user_name, speaks_0_3(context))
         self._kept.setdefault(task_id, {})[config.id] = address
@@ -300,11 +306,11 @@ class KeptPushConfigs(PushNotificationConfigStore):
     async def delete_info(
         self, task_id: str, context: ServerCallContext, config_id: str | None = None
     ) -> None:
-        """Forget one of the caller's addresses of a task, or all."""
+        """Delete one of the caller's addresses of a task, or all of them."""
         for config in await self.get_info(task_id, context):
             if config_id in (None, config.id):
                 del self._kept[task_id][config.id]
 
     async def addresses(self, task_id: str) -> list[Address]:
-        """Where notifications of the task go."""
+        """The addresses that notifications of the task go to."""
         return [*self._kept.get(task_id, {}).values()]

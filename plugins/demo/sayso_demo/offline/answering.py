@@ -1,6 +1,6 @@
 """One step of the offline model: from the turns of an ask to the blocks of its reply.
 
-Each message of the user is read by itself; what was said before it counts for nothing.
+Each message of the user is read by itself, without the earlier ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def answer(ask: Ask) -> list[Block]:
     elif notes:
         blocks.append(Text("\n\n".join(notes).strip()))
     if blocks and all(is_stop(word) or word in _APPROVING for word in words(said)):
-        # The words merely go with a decision, such as "yes, go ahead".
+        # The words only accompany a decision, such as "yes, go ahead".
         return blocks
     asked = _requested(said, ask)
     return asked if notes and not results else [*blocks, *asked]
@@ -47,7 +47,7 @@ def _requested(said: str, ask: Ask) -> list[Block]:
         return [Text(" ".join([*made.remarks, made.question]))]
     if not made.calls:
         return [Text(_unmatched(said, made, ask))]
-    # Ids are unique in the conversation, and the same when the same ask is sent again.
+    # Ids are unique in the conversation, and the same if the same ask is sent again.
     spoken = repr([(turn.role, turn.blocks) for turn in ask.turns]).encode()
     mark = hashlib.blake2s(spoken, digest_size=6).hexdigest()
     return [

@@ -1,4 +1,4 @@
-"""Arguments of a tool, taken from the user's words by its schema; nothing is made up."""
+"""Arguments of a tool, taken from the user's words by its schema; none is made up."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def required(schema: Mapping[str, Any]) -> list[str]:
 
 
 def mask(text: str, filler: str = " ") -> str:
-    """`text` of the same length without what is quoted, paths and file names."""
+    """`text` of the same length without quotations, paths and file names."""
     for pattern in (QUOTED, PATH, FILENAME):
         text = re.sub(pattern, lambda found: filler * len(found[0]), text)
     return text
 
 
 def fill(tool: ToolDefinition, clause: str) -> dict[str, Any]:
-    """The arguments of `tool` that `clause` states; one that it does not state is left out."""
+    """The arguments of `tool` that `clause` states; others are left out."""
     filling = _Filling(tool, clause)
     return {name: filling.found[name] for name in filling.inputs if name in filling.found}
 
 
 def coerce(text: str, schema: Mapping[str, Any]) -> Any:
-    """`text` as a value of the type that `schema` names; None when it is none."""
+    """`text` as a value of the type that `schema` names; None if it is not one."""
     if choices := schema.get("enum"):
         said = re.sub(r"[\s-]", "_", text.lower())
         return next((c for c in choices if re.sub(r"[\s-]", "_", str(c).lower()) == said), None)
@@ -134,7 +134,7 @@ class _Filling:
         self._text = self._text[:start] + " " * (end - start) + self._text[end:]
 
     def _take(self, name: str, *patterns: str, strict: bool = True) -> bool:
-        """Find the value of `name`: the group of a pattern, else all of what it matches."""
+        """Find the value of `name`: the group of a pattern, or its whole match."""
         for pattern in patterns:
             for found in re.finditer(pattern, self._text, re.IGNORECASE):
                 stated = found[found.lastindex or 0]
@@ -203,7 +203,7 @@ class _Filling:
                 self._take(strings[0], rf"(?<!\w){_PREPOSITIONS}\s+{_VALUE}", strict=False)
 
     def _residue(self, name: str) -> None:
-        """Take the words that are left for the one argument that is."""
+        """Use the remaining words for the only remaining argument."""
         tokens = without_politeness(self._text.strip()).strip(" ?!.,;:").split()
         while tokens and self._is_spent(tokens[0]):
             tokens.pop(0)
@@ -225,8 +225,8 @@ class _Filling:
         )
 
     def _is_name(self, token: str) -> bool:
-        """Whether a lone word stands for a thing by name: `web-1`, or `web` of "restart web"; in
-        "the old pod" the word describes the thing."""
+        """Whether a lone word is a name: `web-1`, or `web` of "restart web"; in "the old pod" the
+        word describes the thing."""
         if re.search(r"[\d_.-]|[a-z][A-Z]", token):
             return True
         around = re.search(rf"(\w+)\s+{re.escape(token)}\b\W*(\w*)", self._text)

@@ -1,4 +1,4 @@
-"""Which tool a clause of the user's message means."""
+"""Finds the tool that a clause of the user's message means."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _CLOSE = 0.75
 
 
 def match(clause: str, tools: Iterable[ToolDefinition]) -> list[ToolDefinition]:
-    """The tool that `clause` means, several when they score about the same, none when unlike."""
+    """The tool that `clause` means; several if they score about the same; none if none is
+    similar."""
     scored = [(score(clause, tool), tool) for tool in tools]
     scored.sort(key=itemgetter(0), reverse=True)
     if not scored or scored[0][0] < _ENOUGH:
@@ -29,7 +30,7 @@ def match(clause: str, tools: Iterable[ToolDefinition]) -> list[ToolDefinition]:
 
 
 def score(clause: str, tool: ToolDefinition) -> float:
-    """How well the words of `clause` fit the tool; 0.0 when its kind of action is another."""
+    """How well the words of `clause` match the tool; 0.0 if its kind of action is another."""
     masked = mask(clause)
     if not _same_action(masked, tool):
         return 0.0
@@ -51,7 +52,7 @@ def score(clause: str, tool: ToolDefinition) -> float:
 
 
 def _common_pairs(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many pairs of neighbours, such as "fills the disk", stand in both."""
+    """The number of pairs of neighbours, such as "fills the disk", in both."""
     return len(set(zip(one, one[1:], strict=False)) & set(zip(other, other[1:], strict=False)))
 
 
@@ -85,17 +86,17 @@ def _same_action(clause: str, tool: ToolDefinition) -> bool:
 
 
 def tool_action(tool: ToolDefinition) -> str | None:
-    """The kind of action of a tool, from its name, else from the first word about it."""
+    """The kind of action of a tool, from its name, or from the first word of its description."""
     named = [action_of(word) for word in words(tool.name)[:1]]
     if named and named[0]:
         return named[0]
     first = words(tool.description)[:1]
-    # "Running processes" begins with no verb.
+    # "Running processes" does not begin with a verb.
     return action_of(first[0]) if first and not first[0].endswith("ing") else None
 
 
 def is_negated(clause: str, tools: Iterable[ToolDefinition]) -> bool:
-    """Whether `clause` says what not to do."""
+    """Whether `clause` says not to do something."""
     parts = {part for tool in tools for part in words(tool.name)}
     for found in _NEGATION.finditer(mask(clause)):
         word = found[1].lower()

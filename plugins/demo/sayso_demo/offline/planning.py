@@ -1,4 +1,4 @@
-"""From the user's message to calls, or to a question where an argument is missing."""
+"""From the user's message to calls, or to a question if an argument is missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AND = re.compile(
 
 @dataclass(slots=True)
 class Plan:
-    """Calls that may run together; `question` where it needs more words.
+    """Calls that may run together; `question` if it needs more words.
 
     `remarks` are said beside the calls; `negated` explains an empty plan.
     """
@@ -35,7 +35,7 @@ class Plan:
 
 
 def plan(text: str, tools: Sequence[ToolDefinition]) -> Plan:
-    """What `text` asks for; what comes after "then" has to be asked for again."""
+    """The plan for `text`; the part after "then" has to be asked for again."""
     made = Plan()
     if explicit(text, tools) is not None:
         _add(made, text, tools)
@@ -59,7 +59,8 @@ def _clauses(part: str, tools: Sequence[ToolDefinition]) -> list[str]:
 
 
 def _split(text: str, separator: re.Pattern[str]) -> list[str]:
-    # Quotes, paths and file names hold separators that are none; JSON and calls likewise.
+    # Quotations, paths and file names may contain words that look like separators; so may JSON and
+    # calls.
     shut = re.sub(r"\{.*\}|\([^()]*\)", lambda m: "x" * len(m[0]), text, flags=re.DOTALL)
     parts, start = [], 0
     for found in separator.finditer(mask(shut, "x")):
@@ -80,7 +81,7 @@ def _begins_action(clause: str, tools: Sequence[ToolDefinition]) -> bool:
 
 
 def _add(made: Plan, clause: str, tools: Sequence[ToolDefinition]) -> None:
-    """Add to `made` the calls that `clause` asks for, or why there are none."""
+    """Add to `made` the calls that `clause` asks for, or the reason why there are none."""
     if wanted := written_out(clause, tools):
         calls = [wanted]
     elif is_negated(clause, tools):
@@ -107,7 +108,7 @@ def _meant(made: Plan, clause: str, tools: Sequence[ToolDefinition]) -> list[Wan
 
 
 def _each(tool: ToolDefinition, clause: str) -> list[str]:
-    """One clause for each of several files, where the tool takes one: `delete a.txt and b.txt`."""
+    """One clause for each of several files if the tool takes one: `delete a.txt and b.txt`."""
     one_place = [is_place(tool, name) for name in properties(tool.input_schema)] == [True]
     for one in (FILENAME, PATH) if one_place else ():
         if listed := re.search(rf"{one}(?:\s*(?:,\s*(?:and\b)?|\band\b)\s*{one})+", clause):

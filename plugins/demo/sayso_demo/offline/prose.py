@@ -1,4 +1,4 @@
-"""The sentences of the offline model, and how it recognises its own questions."""
+"""The sentences of the offline model, and the recognition of its own questions."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ def sentence(text: str) -> str:
 
 
 def missing(tool: ToolDefinition, name: str) -> str:
-    """What to write where a required argument is not stated."""
+    """The text that asks for a required argument."""
     return f"To use `{tool.name}` I still need `{name}`. For example: {example(tool)}."
 
 
 def which(names: Sequence[str]) -> str:
-    """What to write where one of several tools may be meant."""
+    """The text that asks which of several tools is meant."""
     quoted = [f"`{name}`" for name in names]
     return f"I could use {', '.join(quoted[:-1])} or {quoted[-1]}. Write its name to call it."
 
 
 def later(text: str) -> str:
-    """The remark on what is to be done after something else."""
+    """The remark on a part that is to be done after something else."""
     return f"One thing after another: when it is done, say {json.dumps(text, ensure_ascii=False)}."
 
 
 def no_tool(clause: str) -> str:
-    """The remark on a part of a request that fits no tool."""
+    """The remark on a part of a request that matches no tool."""
     return f"I found no tool for {json.dumps(clause, ensure_ascii=False)}."
 
 
 def introduction(text: str, tools: Sequence[ToolDefinition]) -> str:
-    """The answer to a greeting, and to what fits no tool."""
+    """The answer to a greeting, and to a text that matches no tool."""
     if not tools:
         return f"{HONEST} This agent has no tools, so there is nothing I can do."
     known = _GREETING.match(text) or not text.strip()
@@ -65,7 +65,7 @@ def introduction(text: str, tools: Sequence[ToolDefinition]) -> str:
 
 
 def example(tool: ToolDefinition) -> str:
-    """A way of writing the call that the offline model takes literally."""
+    """A form of the call that the offline model takes literally."""
     if tool.name == COMMANDS:
         return "run `df -h`"
     inputs = properties(tool.input_schema)

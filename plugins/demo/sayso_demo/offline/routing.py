@@ -1,4 +1,5 @@
-"""What the built-in router asks: whether the agent answers, decided by rules."""
+"""The answer to the built-in router's question whether the agent should respond, decided by
+rules."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from sayso_demo.offline.matching import is_negated, match
 from sayso_demo.offline.words import is_question
 
 _AGENT = re.compile(r"^Agent: *(.+?) *$", re.MULTILINE)
-"""How the router tells the agent's name."""
+"""The form in which the router states the agent's name."""
 
 
 def decision(ask: Ask) -> dict[str, bool | str]:
@@ -24,7 +25,7 @@ def decision(ask: Ask) -> dict[str, bool | str]:
 def _newest(ask: Ask) -> str:
     texts = [b.text for turn in ask.turns for b in turn.blocks if isinstance(b, Text)]
     lines = [line for line in "\n".join(texts).splitlines() if line.strip()] or [""]
-    # A conversation told as a transcript ends with the newest message, "NAME: text".
+    # A conversation in the form of a transcript ends with the newest message, "NAME: text".
     return re.sub(r"^[\w .()@-]{1,40}:\s+", "", lines[-1])
 
 

@@ -1,4 +1,4 @@
-"""How the offline model reads words: stems, related words, kinds of actions."""
+"""The offline model's reading of words: stems, related words, kinds of actions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _QUESTION = re.compile(
 
 
 def stem(word: str) -> str:
-    """`word` without its usual endings: `files` and `file`, `deleting` and `delete` are one."""
+    """`word` without its usual endings: `files` and `file`, `deleting` and `delete` are equal."""
     word = word.lower().replace("'s", "")
     if word.endswith("ies") and len(word) > 4:
         word = word[:-3] + "y"
@@ -114,7 +114,7 @@ def without_politeness(text: str) -> str:
 
 
 def is_question(text: str) -> bool:
-    """Whether `text` asks for something to be told rather than done."""
+    """Whether `text` asks for information rather than for an action."""
     return bool(_QUESTION.match(without_politeness(text)))
 
 
