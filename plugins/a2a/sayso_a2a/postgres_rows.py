@@ -42,7 +42,8 @@ _GET = (
 )
 _SILENT = (
     "SELECT owner, id, context, state, updated, body, lease FROM sayso_a2a_rows "
-    "WHERE adapter = %s AND state = ANY(%s) AND lease < %s AND expires > %s ORDER BY updated DESC LIMIT 1000"
+    "WHERE adapter = %s AND state = ANY(%s) AND lease < %s AND expires > %s "
+    "ORDER BY updated DESC LIMIT 1000"
 )
 _PUT = (
     "INSERT INTO sayso_a2a_rows "
