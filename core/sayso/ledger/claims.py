@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import uniform
 
-from sayso.ledger import Owner, Proposal, SuspendedTurn, Transaction
+from sayso.ledger import OPEN, Owner, Proposal, SuspendedTurn, Transaction
 from sayso.ledger.beginnings import Claim, boottime, margin
 from sayso.ledger.choices import Continuation, Grant
 from sayso.ledger.holdings import Holdings
@@ -110,3 +110,16 @@ def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:
         turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
         turn.ended = tx.now if turn.reply else None
         tx.put_turn(turn)
+
+
+def still_ours(row: Proposal, grant: Grant) -> bool:
+    """Whether the row is as the grant's claim left it, or as it was before, in a store that lost
+    that claim and has given the call to nobody since.
+
+    The fence alone does not tell: another claim after the loss has the same one.
+    """
+    if row.state not in ("EXECUTING", "INDETERMINATE"):
+        return row.state in OPEN and row.fence < grant.fence
+    if row.owner is not None:
+        return row.fence == grant.fence and row.owner.claim == grant.token
+    return row.fence <= grant.fence

@@ -33,7 +33,7 @@ from sayso.ledger.choices import (
     would_start,
     wrong_edit,
 )
-from sayso.ledger.claims import ABANDONED, Claims, rest, suspend_again
+from sayso.ledger.claims import ABANDONED, Claims, rest, still_ours, suspend_again
 from sayso.ledger.log import log
 from sayso.ledger.lookup import Lookup, name_of_unissued
 
@@ -370,7 +370,7 @@ class Rules(Claims):
     ) -> bool:
         """Record the outcome of a claimed call; false if a later claim voided ours."""
         row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
-        if row is None or not _still_ours(row, grant):
+        if row is None or not still_ours(row, grant):
             return False
         if row.state in OPEN:
             logger.warning("call %s of %s: the store had lost that it began", row.id, row.name)
@@ -389,19 +389,6 @@ class Rules(Claims):
 def _row(choice: Choice, found: Decided, lookup: Lookup) -> Proposal | None:
     row = found.rows.get(choice.id) if choice.id else lookup.row(choice)
     return row if row is None or choice.kind in (None, row.kind) else None
-
-
-def _still_ours(row: Proposal, grant: Grant) -> bool:
-    """Whether the row is as the grant's claim left it, or as it was before, in a store that lost
-    that claim and has given the call to nobody since.
-
-    The fence alone does not tell: another claim after the loss has the same one.
-    """
-    if row.state not in ("EXECUTING", "INDETERMINATE"):
-        return row.state in OPEN and row.fence < grant.fence
-    if row.owner is not None:
-        return row.fence == grant.fence and row.owner.claim == grant.token
-    return row.fence <= grant.fence
 
 
 def _wrong_change(found: Decided, choice: Choice, row: Proposal, edit: Edit | None) -> str:

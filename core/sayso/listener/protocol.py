@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -17,6 +16,7 @@ from sayso.listener.corked import CorkedTransport
 from sayso.listener.exchange import Exchange
 from sayso.listener.half_closed import CONTINUE, HalfClosed, can_tell
 from sayso.listener.keep_alive import Flow, idle_connections
+from sayso.listener.unchunked import Unchunked
 from sayso.service.ports import serves_on
 
 CLOSING = 2
@@ -33,20 +33,6 @@ TOO_LARGE = (
     b"content-type: application/json\r\ncontent-length: 62\r\nconnection: close\r\n\r\n"
     b'{"detail":"the request head is too large","code":"TOO_LARGE"}\n'
 )
-
-
-class Unchunked(RequestResponseCycle):
-    """A reply to HTTP/1.0, which has no chunks: the end of the connection ends its body."""
-
-    async def send(self, message: Any) -> None:
-        """Send one ASGI message."""
-        if message["type"] == "http.response.start":
-            named = {name.lower() for name, _ in message.get("headers", ())}
-            self.chunked_encoding = None if b"content-length" in named else False
-            self._counted = b"content-length" in named
-        elif not self._counted:
-            self.expected_content_length = len(message.get("body", b""))
-        await super().send(message)
 
 
 class Http(HttpToolsProtocol):
