@@ -23,7 +23,6 @@ from typing import Any
 from sayso.addresses import hide_credentials
 from sayso.agent import Agent, as_agent
 from sayso.config import Config, state_dir
-from sayso.config.factories import installed
 from sayso.config.tokens import bearer_tokens
 from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
@@ -37,11 +36,12 @@ from sayso.gate import Gate
 from sayso.hosting.buffers import Buffers
 from sayso.hosting.streams import EventStream, Sink
 from sayso.impossible import check_rules
-from sayso.installing import install_line
 from sayso.ledger.purging import purge_regularly
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
-from sayso.models import Model, NoModel, checked_model, load_model, never_blocks
+from sayso.models import Model, never_blocks
+from sayso.models.choosing import chosen_model
+from sayso.models.prices import price_table
 from sayso.plugins import Plugins
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
@@ -102,6 +102,8 @@ class ServiceHost:
             agent=agent,
             model=model,
             model_config={**agent.model_config, **config.model.given()},
+            window=config.model.context_window or getattr(model, "context_window", None),
+            price=price_table() if config.model.prices else None,
             ledger=self.ledger,
             gate=self.gate,
             code=self.code,
@@ -134,7 +136,9 @@ class ServiceHost:
             raise ConfigError(str(error)) from None
         own = agent_plugin(declared)
         plugins = Plugins.load(config, [*given, *([own] if own is not None else [])])
-        return cls(declared, config, plugins, _model(declared, config), extras)
+        callable_ = declared.function is not None
+        model = chosen_model(declared.model, config, plain_callable=callable_)
+        return cls(declared, config, plugins, model, extras)
 
     @property
     def state_dir(self) -> Path:
@@ -300,7 +304,8 @@ class ServiceHost:
     def failure(self, error: BaseException) -> Failure:
         """The failure to show a caller for `error`, which is logged unless it is the caller's
         fault."""
-        return Failure.of(error, debug=self.config.server.debug)
+        debug, altered = self.config.server.debug, self.engine.holds
+        return Failure.of(error, debug=debug, altered=altered)
 
     async def drain(self, timeout: float) -> None:
         """Accept no new turn, let running ones end, also single calls, and approved ones whose
@@ -393,24 +398,6 @@ def _tokens(config: Config, directory: Directory) -> dict[Principal, bytes]:
         directory.known(Principal(name, groups=token.groups), "bearer"): token.encoded
         for name, token in bearer_tokens(config).items()
     }
-
-
-def _model(agent: Agent, config: Config) -> Model:
-    given = config.model.name or agent.model
-    if given is not None and not isinstance(given, str):
-        return checked_model(given)
-    if given is None and agent.function is not None:
-        return NoModel()
-    if given is None and "offline" not in installed("sayso.models"):
-        raise ConfigError(
-            "no model is configured; set model.name or Agent(model=...), for example "
-            "'anthropic:claude-sonnet-5-5'; for the offline model, which needs no key, "
-            f"try: {install_line('sayso[demo]')}"
-        )
-    settings: dict[str, Any] = {"timeout": config.model.timeout, "reply": config.limits.reply}
-    if config.model.base_url:
-        settings["base_url"] = config.model.base_url
-    return load_model(given or "offline", settings)
 
 
 def _counted(left: tuple[int, int]) -> str:
