@@ -45,10 +45,11 @@ if TYPE_CHECKING:
     from sayso.gate import Outcome
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
-    from sayso.hosting import Host
+    from sayso.hosting import Host, Ruling
     from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
-    from sayso.http.access import authenticate
+    from sayso.http.access import check_access
+    from sayso.http.authentication import authenticate
     from sayso.http.endpoints import (
         ChatEndpoint,
         caller_of,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         standard_error,
         turn_to_read,
     )
+    from sayso.http.request_ids import RequestIds
     from sayso.http.sockets import Socket
     from sayso.http.sse import sse_frame, sse_reply
     from sayso.installing import install_line
@@ -72,9 +74,12 @@ if TYPE_CHECKING:
         Transaction,
     )
     from sayso.ledger.log import checkpoint, log_row
+    from sayso.ledger.outbox import LogPage
+    from sayso.ledger.people import Comment, Terms, Vote
     from sayso.listener.protocol import Http
     from sayso.models import (
         Ask,
+        Attachment,
         Call,
         Model,
         Reply,
@@ -88,6 +93,7 @@ if TYPE_CHECKING:
         load_model,
     )
     from sayso.plugins import Plugin
+    from sayso.principals import Principal
     from sayso.server import serve
     from sayso.service.stderr import StandardError
     from sayso.threaded import running
@@ -117,6 +123,7 @@ if TYPE_CHECKING:
         ExecutedToolCalls,
         IntermittentUpdate,
         MessageAdded,
+        ModelCalled,
         TextDelta,
         ToolCallApproved,
         ToolCallRejected,
@@ -169,14 +176,16 @@ _MODULES = {
     "wire.events": (
         "AgentEvent ApprovalRequested Approvals Commands ConversationStarted Done ErrorEvent Event "
         "ExecutedApprovals ExecutedCommands ExecutedToolCalls IntermittentUpdate MessageAdded "
-        "TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted ToolExecutionFailed "
-        "fold outcomes_of"
+        "ModelCalled TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted "
+        "ToolExecutionFailed fold outcomes_of"
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
-    "hosting": "Host",
+    "hosting": "Host Ruling",
     "hosting.resent": "Asked Shown asked",
-    "http.access": "authenticate",
+    "http.access": "check_access",
+    "http.authentication": "authenticate",
+    "http.request_ids": "RequestIds",
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "listener.protocol": "Http",
     "http.sockets": "Socket",
@@ -184,15 +193,19 @@ _MODULES = {
     "installing": "install_line",
     "ledger": "Decision Head LogRow Owner Pending Proposal Reading Store SuspendedTurn Transaction",
     "ledger.log": "checkpoint log_row",
+    "ledger.outbox": "LogPage",
+    "ledger.people": "Comment Terms Vote",
     "wire.masking": "mask",
     "wire.messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
         "ExecutedCommand ExecutedToolCall Message Party PlatformContext ToolCall URLConfig"
     ),
     "models": (
-        "Ask Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage load_model"
+        "Ask Attachment Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage "
+        "load_model"
     ),
     "plugins": "Plugin",
+    "principals": "Principal",
     "wire.requests": "parse_request",
     "server": "serve",
     "service.stderr": "StandardError",
@@ -219,6 +232,7 @@ __all__ = [
     "Approvals",
     "Ask",
     "Asked",
+    "Attachment",
     "AudioContent",
     "Blocked",
     "BodyReader",
@@ -230,6 +244,7 @@ __all__ = [
     "Command",
     "CommandFile",
     "Commands",
+    "Comment",
     "Config",
     "ConfigError",
     "ConversationStarted",
@@ -256,10 +271,12 @@ __all__ = [
     "InvalidRequest",
     "LedgerUnavailable",
     "LocalShell",
+    "LogPage",
     "LogRow",
     "Message",
     "MessageAdded",
     "Model",
+    "ModelCalled",
     "ModelError",
     "Outcome",
     "Owner",
@@ -268,13 +285,16 @@ __all__ = [
     "PlatformContext",
     "Plugin",
     "PluginError",
+    "Principal",
     "Proposal",
     "Reading",
     "Reply",
     "RequestContext",
     "RequestError",
+    "RequestIds",
     "ResourceContent",
     "Result",
+    "Ruling",
     "SaysoError",
     "ServiceHost",
     "Session",
@@ -291,6 +311,7 @@ __all__ = [
     "StreamGone",
     "StreamUnknown",
     "SuspendedTurn",
+    "Terms",
     "Text",
     "TextContent",
     "TextDelta",
@@ -314,10 +335,12 @@ __all__ = [
     "URLConfig",
     "Unauthenticated",
     "Usage",
+    "Vote",
     "__version__",
     "asked",
     "authenticate",
     "caller_of",
+    "check_access",
     "checkpoint",
     "create_app",
     "encode",

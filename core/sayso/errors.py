@@ -11,6 +11,7 @@
     │   ├── TooLarge                 413  the body or frame is over its limit
     │   ├── UnknownHost              421  a page decides under a name that is not the service's
     │   ├── Unauthenticated          401  no principal for the credentials
+    │   ├── NoAuthentication         403  what needs `[auth]` is asked for without it
     │   ├── ApprovalsPending         409  a new message while calls wait for a decision
     │   ├── StreamUnknown            404  no such stream of this caller is kept here
     │   ├── StreamTaken              409  a stream of this id is kept already
@@ -150,6 +151,19 @@ class Unauthenticated(RequestError):
 
     def __init__(self, message: str = "credentials are missing or not valid") -> None:
         super().__init__(message)
+
+
+class NoAuthentication(RequestError):
+    """A request lists pending calls, or decides by id, on a service without authentication."""
+
+    status = 403
+    code = "AUTH_REQUIRED"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this needs [auth], since anybody, and any tool of the agent, could decide here; set "
+            "it, or set server.host to 127.0.0.1 and use the token that the start prints"
+        )
 
 
 class ApprovalsPending(RequestError):
@@ -304,7 +318,9 @@ class LedgerUnavailable(TurnError):
 ModelErrorKind = Literal[
     "auth",
     "bad_request",
+    "context",
     "not_found",
+    "quota",
     "rate_limit",
     "overloaded",
     "server",
@@ -317,8 +333,11 @@ ModelErrorKind = Literal[
 class ModelError(TurnError):
     """The model provider failed; the only exception that leaves a `Model`.
 
-    `message` is a safe sentence for callers: it has no key, no body, no header. `retryable` says
-    that the same call may succeed later; `retry_after` is in seconds.
+    `message` is a safe sentence for callers: it holds no key, no body, no header.
+    `retryable` says that the same call may succeed later; `retry_after` is in seconds. `reason` is
+    what the provider said, without keys and secrets, `parameter` what of the request it refused,
+    `request_id` the number under which it knows the call: for the log, and for callers with
+    `server.debug`.
     """
 
     def __init__(
@@ -328,15 +347,30 @@ class ModelError(TurnError):
         *,
         retryable: bool = False,
         retry_after: float | None = None,
+        reason: str = "",
+        parameter: str = "",
+        request_id: str = "",
     ) -> None:
         super().__init__(message)
         self.kind = kind
+        self.reason = reason
+        self.parameter = parameter
+        self.request_id = request_id
+        if why := self.why:
+            self.add_note(why)
         self.retryable = retryable
         # Infinity and NaN mean as little as None, and no header can carry them.
         self.retry_after = retry_after if isfinite(retry_after or 0) else None
         overloaded = kind in ("rate_limit", "overloaded")
         self.status = 503 if overloaded else 502
         self.code = "MODEL_OVERLOADED" if overloaded else "MODEL_ERROR"
+
+    @property
+    def why(self) -> str:
+        """What the provider said, of what, and under which number; empty if it said nothing."""
+        of = [f"parameter {self.parameter!r}"] if self.parameter else []
+        of += [f"request {self.request_id}"] if self.request_id else []
+        return f"{self.reason} ({', '.join(of)})".strip() if of else self.reason
 
 
 class ReplyTooLarge(ModelError):

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+import secrets
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -21,26 +22,32 @@ from typing import Any
 
 from sayso.addresses import hide_credentials
 from sayso.agent import Agent, as_agent
-from sayso.config import Config, bearer_tokens, state_dir
-from sayso.config.factories import installed
+from sayso.config import Config, state_dir
+from sayso.config.tokens import bearer_tokens
 from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
 from sayso.decisions.direct import DirectCalls
+from sayso.decisions.elsewhere import Elsewhere
+from sayso.decisions.recorded import Recorded
 from sayso.decisions.replicas import announced
 from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
 from sayso.hosting.buffers import Buffers
 from sayso.hosting.streams import EventStream, Sink
-from sayso.installing import install_line
+from sayso.hosting.watch import TurnWatch
+from sayso.impossible import check_rules
 from sayso.ledger.purging import purge_regularly
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
-from sayso.models import Model, NoModel, checked_model, load_model, never_blocks
+from sayso.models import Model, never_blocks
+from sayso.models.choosing import chosen_model
+from sayso.models.prices import price_table
 from sayso.plugins import Plugins
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
 from sayso.policy import Policy
+from sayso.principals import Directory, Principal
 from sayso.slots import PATIENCE, Slots
 from sayso.start_lines import start_lines
 from sayso.turns.output import Gathered
@@ -53,7 +60,6 @@ from sayso.workers.code import UserCode, is_async_generator_function, is_corouti
 from sayso.workers.running import Begun
 
 logger = logging.getLogger("sayso.host")
-_LOOK = 0.1
 _TO_RECORD = 5.0
 
 
@@ -69,23 +75,26 @@ class ServiceHost:
         extras: Mapping[str, Any] | None = None,
     ) -> None:
         self.extras = dict(extras or {})
-        self.tokens = _tokens(config)
+        self.directory = Directory(config.auth)
+        self.start_token = secrets.token_urlsafe(24)
+        self.tokens = _tokens(config, self.directory)
         self.agent = agent
         self.config = config
         self.plugins = plugins
         self.model = model
         self.buffers = Buffers()
         self.stopping = False
+        self.leaving = False
+        """Whether it ends soon: turns are still taken, and who asks is told to go elsewhere."""
         self._drained_by: float | None = None
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
         self.code = UserCode(self.workers)
         self.policy = Policy(config.approvals.rules, guarded=self.guarded)
         self.policy.check(agent)
+        check_rules(self.policy, config, self.tokens, plugins)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
         self.ledger = self._ledger()
-        self._running: set[EventStream] = set()
-        self._begun: set[Begun] = set()
-        self._watching = False
+        self._turns = TurnWatch()
         self._cut_off = False
         runs_own_code = agent.function is not None or not never_blocks(model)
         self._blocks_at_once = runs_own_code and _goes_straight(agent, plugins)
@@ -93,6 +102,8 @@ class ServiceHost:
             agent=agent,
             model=model,
             model_config={**agent.model_config, **config.model.given()},
+            window=config.model.context_window or getattr(model, "context_window", None),
+            price=price_table() if config.model.prices else None,
             ledger=self.ledger,
             gate=self.gate,
             code=self.code,
@@ -103,6 +114,7 @@ class ServiceHost:
             approvals=config.approvals,
         )
         self.calls = DirectCalls(self.engine)
+        self.record = Recorded(self.engine)
 
     @classmethod
     def create(
@@ -124,7 +136,9 @@ class ServiceHost:
             raise ConfigError(str(error)) from None
         own = agent_plugin(declared)
         plugins = Plugins.load(config, [*given, *([own] if own is not None else [])])
-        return cls(declared, config, plugins, _model(declared, config), extras)
+        callable_ = declared.function is not None
+        model = chosen_model(declared.model, config, plain_callable=callable_)
+        return cls(declared, config, plugins, model, extras)
 
     @property
     def state_dir(self) -> Path:
@@ -142,8 +156,7 @@ class ServiceHost:
         await self.workers.start()
         try:
             await self.workers.on_engine_loop(self.ledger.open)
-            approvals = self.config.approvals
-            purging = self.workers.on_engine_loop(partial(purge_regularly, self.ledger, approvals))
+            beside = [self.workers.on_engine_loop(work) for work in self._beside()]
             async with (
                 resources(self, self.plugins),
                 self._ending(),
@@ -151,7 +164,8 @@ class ServiceHost:
                 self.plugins.lifespans(self, only=only),
             ):
                 yield
-            purging.cancel()
+            for work in beside:
+                work.cancel()
         finally:
             self.stopping = True
             # Calls that broke off when the resources were closed.
@@ -176,11 +190,20 @@ class ServiceHost:
         self.workers = Workers(loops=server.worker_loops, threads=server.threads)
         self.code.workers = self.workers
         self.ledger = self.engine.ledger = self._ledger()
-        self.stopping = self._cut_off = False
+        self.stopping = self.leaving = self._cut_off = False
         self._drained_by = None
 
     def _ledger(self) -> Ledger:
         return ledger_of(self.config, self.agent.id, for_callable=self.agent.function is not None)
+
+    def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+        """The work that runs beside the turns for as long as the service lives."""
+        purging = partial(purge_regularly, self.ledger, self.config.approvals)
+        if self.config.approvals.run == "caller" or self.agent.function is not None:
+            return [purging]
+        elsewhere = Elsewhere(self.engine)
+        self.engine.on_approved = elsewhere.approved
+        return [purging, elsewhere.run]
 
     async def _finish_background(self, seconds: float) -> None:
         """Let claimed calls end and be recorded, for at most `seconds`."""
@@ -194,7 +217,7 @@ class ServiceHost:
 
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
         """Start one turn; its events come from the EventStream, ending with one terminal event."""
-        return EventStream(self, request, caller, self._running)
+        return EventStream(self, request, caller, self._turns.streams)
 
     async def chat(self, request: ChatRequest, caller: Caller) -> AgentMessage:
         """Run one turn and return its reply: the fold of its events.
@@ -217,11 +240,11 @@ class ServiceHost:
         except asyncio.CancelledError as error:
             raise self.cut_short(begun) or error from None
         finally:
-            self._begun.discard(begun)
+            self._turns.begun.discard(begun)
 
     def failure_of(self, begun: Begun) -> BaseException | None:
         """Why an ended turn gave no answer; None if it gave one."""
-        self._begun.discard(begun)
+        self._turns.begun.discard(begun)
         error = begun.running.failure()
         if isinstance(error, asyncio.CancelledError):
             return self.cut_short(begun) or Stopping()
@@ -255,21 +278,12 @@ class ServiceHost:
             # The engine counts the time from when the turn has its place; ours is the last resort.
             work = partial(run, timed=True)
             begun = Begun(self.workers.on_engine_loop(work), monotonic() + seconds + PATIENCE + 1.0)
-        self._begun.add(begun)
-        if not self._watching:
-            self._watching = True
-            asyncio.get_running_loop().call_later(_LOOK, self._watch)
+        self._turns.add(begun)
         return begun
 
-    def _watch(self) -> None:
-        """Check for turns that exceed their time; with one timer for all, this costs a turn
-        nothing."""
-        now = monotonic()
-        for begun in list(self._begun):
-            begun.check(now)
-        self._watching = bool(self._begun)
-        if self._watching:
-            asyncio.get_running_loop().call_later(_LOOK, self._watch)
+    def check_threads(self) -> None:
+        """Raise TurnError if abandoned calls that never end hold too many threads."""
+        self.gate.abandoned.check(self.config.server.threads, self.workers.blocked)
 
     async def check_ledger(self) -> None:
         """Raise LedgerUnavailable if no approval could be recorded, NotStarted before there is a
@@ -281,7 +295,8 @@ class ServiceHost:
     def failure(self, error: BaseException) -> Failure:
         """The failure to show a caller for `error`, which is logged unless it is the caller's
         fault."""
-        return Failure.of(error, debug=self.config.server.debug)
+        debug, altered = self.config.server.debug, self.engine.holds
+        return Failure.of(error, debug=debug, altered=altered)
 
     async def drain(self, timeout: float) -> None:
         """Accept no new turn, let running ones end, also single calls, and approved ones whose
@@ -296,12 +311,12 @@ class ServiceHost:
             what = "%s did not end within drain_timeout, %g s"
             logger.warning(what, _counted(left), timeout)
         self._cut_off = True
-        for stream in list(self._running):
+        for stream in list(self._turns.streams):
             stream.stop()
-        for begun in list(self._begun):
+        for begun in list(self._turns.begun):
             begun.running.cancel()
         deadline = monotonic() + 2.0
-        while (self._running or self._begun) and monotonic() < deadline:  # noqa: ASYNC110
+        while (self._turns.streams or self._turns.begun) and monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
     def _left(self) -> tuple[int, int]:
@@ -366,30 +381,14 @@ def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
     return straight and all(map(is_coroutine_function, around))
 
 
-def _tokens(config: Config) -> dict[str, bytes]:
+def _tokens(config: Config, directory: Directory) -> dict[Principal, bytes]:
+    """The token of each principal, of whom all is known that ever will be."""
     if config.auth.scheme != "bearer":
         return {}
     return {
-        name: secret.get_secret_value().encode() for name, secret in bearer_tokens(config).items()
+        directory.known(Principal(name, groups=token.groups), "bearer"): token.encoded
+        for name, token in bearer_tokens(config).items()
     }
-
-
-def _model(agent: Agent, config: Config) -> Model:
-    given = config.model.name or agent.model
-    if given is not None and not isinstance(given, str):
-        return checked_model(given)
-    if given is None and agent.function is not None:
-        return NoModel()
-    if given is None and "offline" not in installed("sayso.models"):
-        raise ConfigError(
-            "no model is configured; set model.name or Agent(model=...), for example "
-            "'anthropic:claude-sonnet-5-5'; for the offline model, which needs no key, "
-            f"try: {install_line('sayso[demo]')}"
-        )
-    settings: dict[str, Any] = {"timeout": config.model.timeout, "reply": config.limits.reply}
-    if config.model.base_url:
-        settings["base_url"] = config.model.base_url
-    return load_model(given or "offline", settings)
 
 
 def _counted(left: tuple[int, int]) -> str:

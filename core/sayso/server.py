@@ -132,7 +132,7 @@ def _supervise(config: Config) -> None:
         bind(server.host, server.port, server.workers),
         workers=server.workers,
         reload=server.reload,
-        patience=0.0 if server.reload else server.drain_timeout,
+        patience=0.0 if server.reload else server.lame_duck + server.drain_timeout,
         watched=[config.file] if config.file else [],
     ).run()
     if status:
@@ -170,6 +170,7 @@ def _run(
             app = app_to_serve(agent, config, extras)
             if place is not None:
                 place.check(app.host)
+                app.host.start_token = place.token
             listener = _listener(app, config, place, sockets, on_ready)
             keep_all()
         listener.run()
@@ -207,12 +208,13 @@ def _listener(
     sockets: list[socket.socket],
     on_ready: Callable[[str], None] | None,
 ) -> Listener:
+    from sayso.http.access import entrance
     from sayso.listener.listener import Listener, uvicorn_config
 
     def ready() -> None:
         if place is None or place.first:
             url = _url(sockets[0])
-            say(f"listening on {url}", *app.host.describe())
+            say(f"listening on {url}", *app.host.describe(), *entrance(app.host, url))
             if on_ready is not None:
                 on_ready(url)
         if place is not None:
@@ -222,6 +224,7 @@ def _listener(
         uvicorn_config(app, config),
         sockets,
         drain_timeout=1.0 if place and place.reload else config.server.drain_timeout,
+        lame_duck=0.0 if place and place.reload else config.server.lame_duck,
         on_ready=ready,
         place=place,
     )

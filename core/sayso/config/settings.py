@@ -28,7 +28,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import to_jsonable_python
 
 from sayso.config.exact import VariableText, exact
 
@@ -147,7 +146,7 @@ Duration = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_TEXT_OR_NU
 Size = Annotated[int, BeforeValidator(size), WithJsonSchema(_TEXT_OR_INTEGER)]
 """A size; in the configuration "10MiB" or bytes, in code bytes."""
 
-_Positive = Annotated[Duration, Field(gt=0)]
+Positive = Annotated[Duration, Field(gt=0)]
 _Bytes = Annotated[Size, Field(gt=0)]
 _Count = Annotated[int, Field(ge=1)]
 
@@ -168,10 +167,11 @@ class ModelConfig(Section):
 
     temperature: float = Field(default=0.1, ge=0.0, le=1.0)
     """Randomness of the replies, 0.0 to 1.0."""
-    max_tokens: int | None = Field(default=None, ge=1)
-    """Maximum output tokens of one model call; by default the adapter's own."""
+    max_tokens: Annotated[int, Field(ge=1)] | Literal["max"] | None = None
+    """Maximum output tokens of one model call; absent, or "max": the model's own maximum."""
     cache_system_prompt: bool = False
-    """Ask the provider to cache the static system prompt if it is large enough."""
+    """Ask the provider to cache tools, static system prompt and history, where they are large
+    enough."""
     thinking_level: Literal["low", "high"] | None = None
     """How much the model thinks before it answers, on models that can."""
     top_p: float | None = Field(default=None, gt=0.0, le=1.0)
@@ -185,6 +185,33 @@ class ModelConfig(Section):
         return {name: value for name in sorted(names) if (value := getattr(self, name)) is not None}
 
 
+class ModelOptions(Section):
+    """`[model.options]`: how the model's provider is reached, and what requests hold besides."""
+
+    key: str | None = None
+    """Where its key is: "env:NAME", "file:PATH", "command:LINE" or "function:MODULE:NAME"; read
+    at the start, and again when the provider refuses it. Absent: the provider's own variable."""
+    key_header: str | None = None
+    """The header that carries the key, such as "x-api-key"; absent: the provider's own way."""
+    headers: dict[str, SecretStr] = {}
+    """Further headers of each request."""
+    query: dict[str, str] = {}
+    """Further parameters of its address."""
+    extra_body: dict[str, Any] = {}
+    """Further fields of its body."""
+    omit: list[str] = []
+    """Fields to leave out of its body, dotted where they are nested, such as "temperature"."""
+    effort: Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    """How much the model thinks, on models that have such levels; wins over `thinking_level`."""
+    retries: Annotated[int, Field(ge=0)] = 2
+    """How many times a call that failed in passing is made again, before its first piece."""
+    first_byte_timeout: Positive | None = None
+    """How long the model may be silent before the first piece of an answer; absent: ten times
+    `model.timeout`."""
+    connect_timeout: Positive = 10.0
+    """How long a connection may take to be made."""
+
+
 class ModelSettings(ModelConfig):
     """`[model]`: which model answers, and its model-config keys."""
 
@@ -192,8 +219,26 @@ class ModelSettings(ModelConfig):
     """The model, "provider:id" or "offline"; by default the agent's own, else "offline"."""
     base_url: str | None = None
     """Address of an OpenAI-compatible endpoint, or of a proxy of the provider."""
-    timeout: _Positive = 60.0
-    """How long the model may be silent before a call is abandoned."""
+    timeout: Positive = 60.0
+    """How long the model may be silent between two pieces of an answer."""
+    fallback: list[str] = []
+    """Models that are asked, in this order, when the one before fails before it said anything."""
+    context_window: _Count | None = None
+    """How many tokens the model can read; absent: what is known of it."""
+    prices: bool = False
+    """Tell the price of each turn, from the offline table of `genai-prices`."""
+    options: ModelOptions = ModelOptions()
+    """How its provider is reached."""
+
+    def connection(self, *, own: bool) -> dict[str, Any]:
+        """What the factory of a model is given of its connection. What belongs to the provider of
+        `name` alone, its key and address among it, only where that is its `own` one."""
+        given = self.options.model_dump(exclude_none=True, exclude={"headers"})
+        given["headers"] = {k: v.get_secret_value() for k, v in self.options.headers.items()}
+        given["base_url"] = self.base_url or None
+        general = ("effort", "retries", "first_byte_timeout", "connect_timeout")
+        kept = {k: v for k, v in given.items() if v and (own or k in general)}
+        return {"timeout": self.timeout, "retries": self.options.retries, **kept}
 
 
 class ServerSettings(Section):
@@ -231,6 +276,9 @@ class ServerSettings(Section):
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     """Whether the turn of a client that went away is cancelled or continues; a claimed tool always
     finishes."""
+    lame_duck: Annotated[Duration, Field(ge=0)] = 0.0
+    """How long after SIGTERM the service still takes turns while `/ready` says no; then its port
+    closes and refuses nobody who has reached it. 0: it refuses new turns with 503 at once."""
     drain_timeout: Annotated[Duration, Field(ge=0)] = 30.0
     """How long running turns may go on after SIGTERM."""
     docs: bool = False
@@ -243,7 +291,7 @@ class ServerSettings(Section):
     """Most event loops for user code; by default as many as needed."""
     threads: _Count = 256
     """Most threads for sync user code."""
-    start_timeout: _Positive = 30.0
+    start_timeout: Positive = 30.0
     """How long each plugin may take to start, and to end."""
 
     @field_validator("ws_ping_interval", "ws_ping_timeout", mode="before")
@@ -292,6 +340,8 @@ class LimitSettings(Section):
     credentials, the kubeconfig, and each credential inside it; a request with more is refused."""
     secrets_size: _Bytes = 2**20
     """Largest size of these values together."""
+    attachment_hosts: list[str] = []
+    """Hosts from which models may fetch the images and documents of users, by https."""
     tool_output: _Bytes = 2**20
     """Largest output of a tool; the rest is truncated, and the model is told so."""
     command_output: _Bytes = 256 * 2**10
@@ -302,80 +352,13 @@ class LimitSettings(Section):
     is ended with an error."""
     blocks: _Count = 1000
     """Most texts and tool calls in one reply of a model; one that has more is an error."""
-    turn_time: _Positive = 600.0
+    turn_time: Positive = 600.0
     """How long a turn may take."""
     turns: _Count = 256
     """Most turns in flight; the next waits up to 10 seconds, then gets 503."""
+    waiters: _Count = 1000
+    """Most requests that wait for a decision, or follow events of approvals; the next gets 503."""
     model_calls: _Count = 25
     """Most model calls of a turn."""
     tool_calls: _Count = 100
     """Most tool calls of a turn."""
-
-
-class AuthSettings(Section):
-    """`[auth]`: who may call."""
-
-    scheme: Literal["none", "bearer"] = "none"
-    """"none" lets everyone call; "bearer" asks for one of the named tokens."""
-    tokens_file: Path | None = None
-    """File with one `name = token` a line, or `name = env:NAME`; `#`, first or after a space,
-    begins a comment."""
-    tokens: dict[str, SecretStr] = {}
-    """Tokens by the name of their principal; "env:NAME" takes one from the environment."""
-
-
-class ApprovalRule(Section):
-    """One of `[[approvals.rules]]`: the first that matches a tool call says what it needs."""
-
-    tool: str = "*"
-    """Name of the tool, with `*` and `?` as wildcards."""
-    arguments: dict[str, Any] = {}
-    """Arguments that must be there: a value, or text with `*`, `?` and `[abc]` as wildcards."""
-    platform: dict[str, str] = {}
-    """Fields of the platform context that must match, with wildcards. A rule that asks or refuses
-    also matches if a field is absent; one that allows matches only without `[auth]`."""
-    action: Literal["allow", "require", "deny"]
-    """Run without approval, ask for approval, or refuse."""
-
-    @field_validator("arguments")
-    @classmethod
-    def _as_json(cls, given: dict[str, Any]) -> Any:
-        # TOML has dates and times where a call has texts.
-        return to_jsonable_python(given)
-
-
-class ApprovalSettings(Section):
-    """`[approvals]`: the ledger and its rules (design, section 6)."""
-
-    ledger: str | None = None
-    """Address of the store: "sqlite:///name.db", "memory://", "postgresql://..."; by default SQLite
-    in the state folder."""
-    ttl: _Positive = 24 * 3600.0
-    """How long a proposal waits for a decision."""
-    retention: _Positive = 30 * 86400.0
-    """How long inputs and outputs are kept."""
-    log_retention: _Positive | None = None
-    """How long the log, and the record of calls that ended, are kept; by default for ever."""
-    lease: _Positive = 15.0
-    """How long a silent owner of a running call counts as alive."""
-    on_new_message: Literal["refuse", "supersede"] = "refuse"
-    """Effect of a new message while tool calls are pending: it is refused, or rejects them."""
-    deciders: Literal["principal", "any"] = "principal"
-    """The approvers: only the principal that got the proposal, or any of its tenant."""
-    accept_unissued: bool = False
-    """Run approved calls that this service never proposed; for migrations and tests."""
-    rules: list[ApprovalRule] = []
-    """Rules that say which calls need approval; the first match counts."""
-
-    @model_validator(mode="after")
-    def _log_outlives_contents(self) -> "ApprovalSettings":
-        if self.log_retention is None:
-            return self
-        if self.log_retention < max(self.retention, self.ttl):
-            raise ValueError("'log_retention' must be at least 'retention' and 'ttl'")
-        if self.accept_unissued:
-            raise ValueError(
-                "'log_retention' and 'accept_unissued' exclude each other: a call of which "
-                "nothing is known any more would run again"
-            )
-        return self

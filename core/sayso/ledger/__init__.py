@@ -8,10 +8,11 @@ a factory `(url: str) -> Store` named after the URL's scheme.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from sayso.ledger.people import Comment, Terms, Vote
 from sayso.wire.messages import Kind
 
 T = TypeVar("T")
@@ -79,6 +80,10 @@ class Proposal:
     gets, and `sent` what was sent if that differs; `tool` is the digest of the tool, `source` its
     origin; `context` is where it acts. `edit` is the digest of a changed input as its approver sent
     it.
+
+    `person` is whose principal proposed it, `terms` what its rule demands, `votes` who has approved
+    it while others are still needed, `editors` who has changed its input. An `unattended` call
+    needs nothing of its caller's, so the service may start it.
     """
 
     id: str
@@ -117,6 +122,12 @@ class Proposal:
     source: str = ""
     context: dict[str, Any] | None = None
     edit: str = ""
+    person: str | None = None
+    terms: Terms | None = None
+    votes: list[Vote] = field(default_factory=list)
+    comments: list[Comment] = field(default_factory=list)
+    editors: list[str] = field(default_factory=list)
+    unattended: bool = False
     revision: int = 1
     earlier: list[str] = field(default_factory=list)
     refusals: int = 0
@@ -188,6 +199,7 @@ class Proposal:
             session=None,
             intent=None,
             sent=None,
+            comments=[],
             decision=decision,
         )
 
@@ -256,6 +268,7 @@ class Pending(NamedTuple):
     principal: str | None
     tenant: str | None
     address: str | None
+    terms: Terms | None = None
 
 
 class Transaction(Protocol):
@@ -415,8 +428,14 @@ class Store(Protocol):
         """
         ...
 
-    def renew(self, owner: str, seconds: float) -> None:
-        """Extend the lease of every row held by `owner`; called from a thread of its own."""
+    async def check(self) -> None:
+        """Raise LedgerUnavailable where the store would not take a proposal now: asked every few
+        seconds, so it may write something small and remember what it found."""
+        ...
+
+    def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
+        """Extend the lease of the calls and turns among `ids` that `owner` holds; called from a
+        thread of its own. Its other rows it does not run any more, whatever the store says."""
         ...
 
     def hold(self, owner: str) -> None:

@@ -39,6 +39,7 @@ class Choice:
     - `id`: None for a command, which is matched by its text.
     - `loc`: its place in the request; `newest`: whether that is in the last message.
     - `kind`, `name`, `input`: None if the caller did not state them.
+    - `reason`: why it is rejected; `why`: why it is approved.
     - `copy`: an earlier message of the history repeats it, and it decides nothing.
     - `message`: the index of the message with a command; `ordinal`: the number of equal commands
       before it there.
@@ -57,6 +58,7 @@ class Choice:
     copy: bool = False
     message: int = 0
     ordinal: int = 0
+    why: str | None = None
     seen: int | None = None
 
 
@@ -75,8 +77,9 @@ MINT = object()
 class Grant:
     """The right to run one approved call once; only the ledger makes one.
 
-    `again` is true for an idempotent call whose earlier run has an unknown outcome. The call may
-    start before `until` (`boottime`), and `begun` is when it did (`time.monotonic`).
+    `token` is that of the claim, by which the store knows this run from every other. `again` is
+    true for an idempotent call whose earlier run has an unknown outcome. The call may start before
+    `until` (`boottime`), and `begun` is when it did (`time.monotonic`).
     """
 
     __slots__ = (
@@ -88,6 +91,7 @@ class Grant:
         "fence",
         "proposal",
         "spent",
+        "token",
         "until",
     )
 
@@ -98,12 +102,14 @@ class Grant:
         *,
         until: float,
         known: Beginnings,
+        token: str,
         again: bool = False,
     ) -> None:
         if _mint is not MINT:
             raise TypeError("a Grant comes from the ledger only")
         self.proposal = proposal
         self.fence = proposal.fence
+        self.token = token
         self.again = again
         self.until = until
         self.begun: float | None = None
@@ -235,10 +241,12 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The right to continue suspended turns for one deciding message."""
+    """The right to continue suspended turns, each with its fence, for one deciding message;
+    `token` is that of the claim."""
 
     turns: Sequence[tuple[str, int]]
     request: str
+    token: str = ""
 
 
 Edit = Callable[[Proposal, dict[str, Any]], dict[str, Any] | None]
@@ -366,7 +374,8 @@ def _file(given: dict[str, Any]) -> dict[str, Any]:
 def decision_of(choice: Choice, who: Requester, now: float) -> Decision:
     """The decision in the form in which the row records it."""
     by = name_of(who)
-    return Decision(choice.approved, now, *by, choice.reason, choice.through_approvals)
+    reason = choice.why if choice.approved else choice.reason
+    return Decision(choice.approved, now, *by, reason, choice.through_approvals)
 
 
 def name_of(who: Requester) -> tuple[str | None, bool, str, str | None]:

@@ -37,8 +37,9 @@ class Retention(Protocol):
 
 
 async def purge_regularly(ledger: Purges, kept: Retention) -> None:
-    """Remove what is old from the ledger, after the start and every hour, or as it is due."""
-    pause = min(PURGE_SECONDS, max(SOON, min(kept.retention, kept.ttl)))
+    """Remove what is old from the ledger, after the start and every hour; what is kept for less
+    than a day is there no longer than a twenty-fourth of that beyond its time."""
+    pause = min(PURGE_SECONDS, max(SOON, min(kept.retention, kept.ttl) / 24))
     await asyncio.sleep(SOON)
     while True:
         try:
@@ -65,7 +66,8 @@ async def purged(
     def batch(tx: Transaction, limit: int) -> tuple[int, int, int]:
         return tx.purge(
             contents_before=now - retention,
-            turns_before=now - ttl,
+            # A recorded reply has the outputs in it, too.
+            turns_before=now - min(ttl, retention),
             log_before=None if log_retention is None else now - log_retention,
             limit=limit,
         )

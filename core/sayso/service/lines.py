@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +27,18 @@ _OTHERS = frozenset(vars(logging.makeLogRecord({}))) | {
     "color_message",  # uvicorn's, the text once more
 }
 """What is no field of a record: what each one has, and what libraries add for themselves."""
+
+_context: ContextVar[Mapping[str, str] | None] = ContextVar("sayso_log_fields", default=None)
+
+
+@contextmanager
+def told_with(**more: str) -> Iterator[None]:
+    """Add fields to each record that is written within the block, by whatever it starts, too."""
+    token = _context.set({**(_context.get() or {}), **more})
+    try:
+        yield
+    finally:
+        _context.reset(token)
 
 
 def one_line(text: str) -> str:
@@ -80,12 +95,14 @@ class JsonFormatter(logging.Formatter):
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """The texts and numbers that a record carries beside what it says, given by `extra`."""
-    return {
+    """The texts and numbers that a record carries beside what it says: by `extra` and by
+    `told_with`."""
+    given = {
         name: value
         for name, value in vars(record).items()
         if name not in _OTHERS and isinstance(value, str | int | float)
     }
+    return {**(_context.get() or {}), **given}
 
 
 def _utc(created: float) -> str:

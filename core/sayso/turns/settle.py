@@ -29,8 +29,25 @@ async def settle(request: Request, out: Output) -> Settled:
 
     known = Settled(known=reported_in(request.received.messages))
     settled = await settling.settle(deciding(request, out), known, prepare, out.unrecorded)
+    if request.blank and not request.context.has_decision:
+        settled = await _once_ended(request, settled)
     out.decided = settled.decided
     return caught_up(request, settled)
+
+
+async def _once_ended(request: Request, settled: Settled) -> Settled:
+    """The decisions once the calls have ended that the messages show and that the service, or
+    another request, runs: an empty message asks what has become of them."""
+    rows = settled.decided.rows
+    running = [id_ for id_ in request.shown if id_ in rows and rows[id_].state == "EXECUTING"]
+    if not running:
+        return settled
+    request.slot.pause()
+    try:
+        ended = await request.engine.ledger.outcomes(running, request.until)
+    finally:
+        request.slot.resume()
+    return replace(settled, decided=replace(settled.decided, rows=rows | ended))
 
 
 def deciding(request: Request, out: Output) -> Deciding:
@@ -62,7 +79,8 @@ def _storable(request: Request, choice: Choice) -> Choice:
     if unissued and holds_secret(choice.input, request.secrets):
         text = "the input holds a secret of the platform context"
         raise InvalidRequest.at(list(choice.loc), "approval_not_issued", text)
-    return replace(choice, reason=mask(choice.reason, request.secrets))
+    reason, why = (mask(text, request.secrets) for text in (choice.reason, choice.why))
+    return replace(choice, reason=reason, why=why)
 
 
 async def _prepared(

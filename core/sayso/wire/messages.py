@@ -93,7 +93,14 @@ class CommandFile(Wire):
 
 Reason = Annotated[str, Field(min_length=1)]
 """Why a call is rejected; an empty one would be neither a rejection nor none."""
-Revision = Annotated[int, Field(strict=True, ge=1)]
+
+
+def _whole(value: Any) -> Any:
+    """A whole number that was sent as a double, which is all that protocol buffers have."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Revision = Annotated[int, BeforeValidator(_whole), Field(strict=True, ge=1)]
 """The number of an input of a call: 1 is what was proposed, each change of it makes the next."""
 
 
@@ -106,6 +113,7 @@ class Command(Wire):
     id: str | None = Field(default=None, exclude_if=_absent)
     intent: str | None = Field(default=None, exclude_if=_absent)
     rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
+    reason: str | None = Field(default=None, exclude_if=_absent)
     seen: Revision | None = Field(default=None, exclude_if=_absent)
 
 
@@ -128,6 +136,7 @@ class ToolCall(Wire):
     input_description: dict[str, Any] = Field(default_factory=dict)
     intent: str | None = Field(default=None, exclude_if=_absent)
     rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
+    reason: str | None = Field(default=None, exclude_if=_absent)
     seen: Revision | None = Field(default=None, exclude_if=_absent)
 
 
@@ -156,8 +165,10 @@ class Approval(Wire):
     intent: str | None = None
     input_description: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
     bound: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
+    reason: str | None = Field(default=None, exclude_if=_absent)
     revision: Revision | None = Field(default=None, exclude_if=_absent)
     seen: Revision | None = Field(default=None, exclude_if=_absent)
+    votes: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
 
 
 class ExecutedApproval(Wire):

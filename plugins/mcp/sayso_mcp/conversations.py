@@ -88,6 +88,11 @@ class Conversations:
         finally:
             del self._watching[held.key]
 
+    async def gone_on(self, held: Held) -> None:
+        """Return once it has gone on by itself, if that is under way."""
+        if (watching := self._watching.get(held.key)) is not None:
+            await asyncio.wait({watching})
+
     async def close(self) -> None:
         """Let none go on by itself any more."""
         watching = list(self._watching.values())
@@ -151,5 +156,5 @@ def _decision(row: Proposal, answer: Answer) -> Wire:
     else:
         decision["seen"] = row.revision
     if answer.approved:
-        return {**decision, "execute": True}
+        return {**decision, "execute": True, "reason": answer.reason}
     return {**decision, "rejection_reason": answer.reason or "no reason given"}

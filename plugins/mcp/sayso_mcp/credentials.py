@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 class ClientCredentials:
     """The credentials of this service at the authorization server `issuer` (RFC 6749, section 4.4).
 
-    The MCP server says where its tokens come from (RFC 9728); the credentials go to this issuer
-    only. A token is asked for when the server wants one, and again when it has expired.
+    The MCP server says where its tokens come from and which scopes they need (RFC 9728); the
+    credentials go to this issuer only. A token is asked for when the server wants one, and again
+    when it has expired.
     """
 
     issuer: str
     client_id: str
     client_secret: str = field(repr=False)
-    scope: str | None = None
 
     def auth(self, url: str) -> httpx2.Auth:
-        """What adds a token to each request to the server at `url`."""
+        """The authentication of each request to the server at `url`: it adds a token."""
         from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 
         return ClientCredentialsOAuthProvider(
@@ -31,7 +31,6 @@ class ClientCredentials:
             _Kept(),
             self.client_id,
             self.client_secret,
-            scope=self.scope,
             issuer=self.issuer,
         )
 
