@@ -319,7 +319,7 @@ def test_client_that_leaves_ends_its_turn(tmp_path: Path, path: str, content: st
 def test_client_that_sends_no_more_gets_the_reply_it_waits_for(
     tmp_path: Path, on_disconnect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Where nothing can be sent that tells it from one that has gone, the server waits only a moment.
+    # Where no probe can tell it from one that has gone, the server waits only a moment.
     monkeypatch.setattr("sayso.listener.protocol.A_MOMENT", DEADLINE)
     sent_no_more = threading.Event()
 
