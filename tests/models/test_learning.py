@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import asked, reply_of, said, text_of, user
+from asking import asked, events, reply_of, run, said, text_of, user
 from gemini_server import GeminiServer
 from providers import SECRET, AnthropicServer, OpenAIServer, drop, silence, status, stream
 from responses_server import ResponsesServer
@@ -287,7 +287,7 @@ def test_request_may_have_a_model_and_a_key_of_its_own(spec: str, server: Any) -
     with server() as provider:
         made = load_model(spec, {"base_url": provider.url, "api_key": "other", "retries": 0})
         provider.then(stream(provider.message("Fine.")))
-        found = asked(made, model="claude-haiku-5-5", key=SECRET)
+        found = run(events(made, Ask((user("hi"),), model="claude-haiku-5-5", key=SECRET)))
         assert said(found) == "Fine." and provider.refusals == []
         assert provider.requests[0].body["model"] == "claude-haiku-5-5"
 
@@ -340,7 +340,7 @@ def test_first_piece_may_take_longer_than_the_next_ones() -> None:
     with OpenAIServer() as server:
         server.then(silence())
         with pytest.raises(ModelError, match="in time"):
-            asked(model(server, "openai:x", timeout=600, first_byte_timeout=0.3))
+            asked(model(server, "openai:x", timeout=0.2, first_byte_timeout=0.4))
         server.then(stream(server.message("Some text")[:4], "stall"))
         with pytest.raises(ModelError, match="in time"):
             asked(model(server, "openai:x", timeout=0.3, first_byte_timeout=600))

@@ -298,7 +298,8 @@ class _Builder:
         blocks: list[Block] = [Text(note, note=True) for note in notes]
         if message.content.strip():
             blocks.append(Text(message.content))
-        blocks += map(attachment, attached(message))
+        if message.data is not None and message.data.model_extra:
+            blocks += map(attachment, attached(message))
         if blocks:
             self.out.append(Turn("user", blocks))
 

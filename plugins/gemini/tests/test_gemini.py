@@ -84,7 +84,7 @@ def test_output_limit_is_sent_only_where_it_is_wished(gemini_server: GeminiServe
 def test_no_key_stands_in_what_is_shown(
     gemini_server: GeminiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="sayso")
     made = model(gemini_server)
     with pytest.raises(ModelError):
         asked(made)
