@@ -91,7 +91,7 @@ def _is_section(annotation: object) -> bool:
 
 
 def _sections(name: str, model: Any) -> Iterator[str]:
-    """The section, then those inside of it; `[auth.principals.NAME]` is one for each name."""
+    """The section, then those within it; `[auth.principals.NAME]` is one for each name."""
     inside = {key: field.annotation for key, field in model.model_fields.items()}
     nested = {key: model for key, model in inside.items() if _is_section(model)}
     named = {key: get_args(kind)[1] for key, kind in inside.items() if get_origin(kind) is dict}
@@ -101,7 +101,7 @@ def _sections(name: str, model: Any) -> Iterator[str]:
     for key, each in named.items():
         yield _section(f"[{name}.{key}.NAME]", each)
     for key, each in nested.items():
-        yield _section(f"[{name}.{key}]", each)
+        yield from _sections(f"{name}.{key}", each)
 
 
 def _section(title: str, model: Any) -> str:

@@ -35,6 +35,7 @@ from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
 from sayso.hosting.buffers import Buffers
 from sayso.hosting.streams import EventStream, Sink
+from sayso.hosting.watch import TurnWatch
 from sayso.impossible import check_rules
 from sayso.ledger.purging import purge_regularly
 from sayso.ledger.record import Ledger
@@ -59,7 +60,6 @@ from sayso.workers.code import UserCode, is_async_generator_function, is_corouti
 from sayso.workers.running import Begun
 
 logger = logging.getLogger("sayso.host")
-_LOOK = 0.1
 _TO_RECORD = 5.0
 
 
@@ -84,6 +84,8 @@ class ServiceHost:
         self.model = model
         self.buffers = Buffers()
         self.stopping = False
+        self.leaving = False
+        """Whether it ends soon: turns are still taken, and who asks is told to go elsewhere."""
         self._drained_by: float | None = None
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
         self.code = UserCode(self.workers)
@@ -92,9 +94,7 @@ class ServiceHost:
         check_rules(self.policy, config, self.tokens, plugins)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
         self.ledger = self._ledger()
-        self._running: set[EventStream] = set()
-        self._begun: set[Begun] = set()
-        self._watching = False
+        self._turns = TurnWatch()
         self._cut_off = False
         runs_own_code = agent.function is not None or not never_blocks(model)
         self._blocks_at_once = runs_own_code and _goes_straight(agent, plugins)
@@ -190,7 +190,7 @@ class ServiceHost:
         self.workers = Workers(loops=server.worker_loops, threads=server.threads)
         self.code.workers = self.workers
         self.ledger = self.engine.ledger = self._ledger()
-        self.stopping = self._cut_off = False
+        self.stopping = self.leaving = self._cut_off = False
         self._drained_by = None
 
     def _ledger(self) -> Ledger:
@@ -217,7 +217,7 @@ class ServiceHost:
 
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
         """Start one turn; its events come from the EventStream, ending with one terminal event."""
-        return EventStream(self, request, caller, self._running)
+        return EventStream(self, request, caller, self._turns.streams)
 
     async def chat(self, request: ChatRequest, caller: Caller) -> AgentMessage:
         """Run one turn and return its reply: the fold of its events.
@@ -240,11 +240,11 @@ class ServiceHost:
         except asyncio.CancelledError as error:
             raise self.cut_short(begun) or error from None
         finally:
-            self._begun.discard(begun)
+            self._turns.begun.discard(begun)
 
     def failure_of(self, begun: Begun) -> BaseException | None:
         """Why an ended turn gave no answer; None if it gave one."""
-        self._begun.discard(begun)
+        self._turns.begun.discard(begun)
         error = begun.running.failure()
         if isinstance(error, asyncio.CancelledError):
             return self.cut_short(begun) or Stopping()
@@ -278,21 +278,12 @@ class ServiceHost:
             # The engine counts the time from when the turn has its place; ours is the last resort.
             work = partial(run, timed=True)
             begun = Begun(self.workers.on_engine_loop(work), monotonic() + seconds + PATIENCE + 1.0)
-        self._begun.add(begun)
-        if not self._watching:
-            self._watching = True
-            asyncio.get_running_loop().call_later(_LOOK, self._watch)
+        self._turns.add(begun)
         return begun
 
-    def _watch(self) -> None:
-        """Check for turns that exceed their time; with one timer for all, this costs a turn
-        nothing."""
-        now = monotonic()
-        for begun in list(self._begun):
-            begun.check(now)
-        self._watching = bool(self._begun)
-        if self._watching:
-            asyncio.get_running_loop().call_later(_LOOK, self._watch)
+    def check_threads(self) -> None:
+        """Raise TurnError if abandoned calls that never end hold too many threads."""
+        self.gate.abandoned.check(self.config.server.threads, self.workers.blocked)
 
     async def check_ledger(self) -> None:
         """Raise LedgerUnavailable if no approval could be recorded, NotStarted before there is a
@@ -320,12 +311,12 @@ class ServiceHost:
             what = "%s did not end within drain_timeout, %g s"
             logger.warning(what, _counted(left), timeout)
         self._cut_off = True
-        for stream in list(self._running):
+        for stream in list(self._turns.streams):
             stream.stop()
-        for begun in list(self._begun):
+        for begun in list(self._turns.begun):
             begun.running.cancel()
         deadline = monotonic() + 2.0
-        while (self._running or self._begun) and monotonic() < deadline:  # noqa: ASYNC110
+        while (self._turns.streams or self._turns.begun) and monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
     def _left(self) -> tuple[int, int]:

@@ -276,6 +276,9 @@ class ServerSettings(Section):
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     """Whether the turn of a client that went away is cancelled or continues; a claimed tool always
     finishes."""
+    lame_duck: Annotated[Duration, Field(ge=0)] = 0.0
+    """How long after SIGTERM the service still takes turns while `/ready` says no; then its port
+    closes and refuses nobody who has reached it. 0: it refuses new turns with 503 at once."""
     drain_timeout: Annotated[Duration, Field(ge=0)] = 30.0
     """How long running turns may go on after SIGTERM."""
     docs: bool = False

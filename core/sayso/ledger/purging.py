@@ -37,8 +37,9 @@ class Retention(Protocol):
 
 
 async def purge_regularly(ledger: Purges, kept: Retention) -> None:
-    """Remove what is old from the ledger, after the start and every hour, or as it is due."""
-    pause = min(PURGE_SECONDS, max(SOON, min(kept.retention, kept.ttl)))
+    """Remove what is old from the ledger, after the start and every hour; what is kept for less
+    than a day is there no longer than a twenty-fourth of that beyond its time."""
+    pause = min(PURGE_SECONDS, max(SOON, min(kept.retention, kept.ttl) / 24))
     await asyncio.sleep(SOON)
     while True:
         try:

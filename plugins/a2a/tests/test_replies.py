@@ -1,4 +1,4 @@
-"""What a task tells of a turn: the reply as an artifact, and what waits in words."""
+"""A turn as a task shows it: the reply as an artifact, and pending calls in words."""
 
 from __future__ import annotations
 

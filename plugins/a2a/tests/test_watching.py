@@ -1,4 +1,4 @@
-"""Which waiting tasks are continued, and how often."""
+"""The waiting tasks that are continued, and how often."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ async def serving(host: Host, handler: Handler, port: int) -> AsyncIterator[int]
 
 
 def _authentication(host: Host) -> Any:
-    """What finds out who calls before a call is looked at, as `[auth]` and the plugins say."""
+    """An interceptor that authenticates each caller, by `[auth]` and the plugins."""
     import grpc
 
     class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc]
