@@ -1,4 +1,4 @@
-"""A log record as text, or as JSON, that no tool, model or caller can forge a part of."""
+"""A log record as text, or as JSON, of which no tool, model or caller can forge a part."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def _log(level: str, as_json: bool) -> None:
     for name, least in (("sayso", level), ("uvicorn", "WARNING"), ("mcp", "WARNING")):
         logging.getLogger(name).addHandler(handler)
         logging.getLogger(name).setLevel(least)
-    # Python's handler of last resort prints the warnings of libraries that have no log handler.
+    # Python's handler of last resort prints the warnings of all other libraries.
     logging.lastResort = StandardError(logging.WARNING, as_json=as_json)
 
 
