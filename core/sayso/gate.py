@@ -191,7 +191,7 @@ class Gate:
                 if done:
                     return run.ended(call)
                 # A call that waits for a thread or a loop has not started, and has all of its time.
-                left = tool.timeout - (run.took if run.begun else 0.0)
+                left = tool.timeout - (run.took if run.started else 0.0)
         except asyncio.CancelledError:
             call.cancel()
             run.watched.abandon()
@@ -200,7 +200,7 @@ class Gate:
         # Only the tool's own task: a task that resists cancellation still has an outcome.
         for task in own:
             task.get_loop().call_soon_threadsafe(task.cancel)
-        call.add_done_callback(partial(run.tell, late))
+        call.add_done_callback(partial(run.report_late, late))
         why = f"the tool did not end within its timeout of {tool.timeout:g} s"
         output = unknown_outcome(why, idempotent=tool.idempotent)
         return Outcome("INDETERMINATE", output, run.took)
@@ -216,13 +216,13 @@ class _Run:
     output_limit: int
     start: float
     watched: Watched
-    begun: bool = False
+    started: bool = False
     own: list[asyncio.Task[Any]] = field(default_factory=list)
     """The task of an async tool, once that has started."""
 
     def begin(self) -> None:
         """Count the time from here, because the next step is the tool."""
-        self.start, self.begun = time.perf_counter(), True
+        self.start, self.started = time.perf_counter(), True
 
     @property
     def took(self) -> float:
@@ -248,7 +248,7 @@ class _Run:
         logger.info("%s failed\n%s", what, hidden_trace(error, self.secrets))
         return Outcome("FAILED", error_text(error, self.secrets), took)
 
-    def tell(self, late: Late | None, call: asyncio.Future[_Result]) -> None:
+    def report_late(self, late: Late | None, call: asyncio.Future[_Result]) -> None:
         """Report to `late` the outcome of a call that was abandoned."""
         # Our cancellation says nothing about the call's effects.
         if call.cancelled() or _was_cancelled(call.exception()):

@@ -29,7 +29,7 @@ from sayso.decisions.direct import DirectCalls
 from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
-from sayso.hosting.streams import Begun, EventStream, Sink
+from sayso.hosting.streams import EventStream, Sink, StartedTurn
 from sayso.installing import install_line
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
@@ -80,7 +80,7 @@ class ServiceHost:
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
         self.ledger = self._ledger()
         self._running: set[EventStream] = set()
-        self._begun: set[Begun] = set()
+        self._started: set[StartedTurn] = set()
         self._watching = False
         self._cut_off = False
         runs_own_code = agent.function is not None or not never_blocks(model)
@@ -216,30 +216,30 @@ class ServiceHost:
             raise
         return fold(gathered.events)
 
-    async def end_of(self, begun: Begun) -> None:
+    async def end_of(self, started: StartedTurn) -> None:
         """Return when the turn has ended; raises like `chat`."""
         try:
-            await begun.running
+            await started.running
         except asyncio.CancelledError as error:
-            raise self.cut_short(begun) or error from None
+            raise self.cut_short(started) or error from None
         finally:
-            self._begun.discard(begun)
+            self._started.discard(started)
 
-    def failure_of(self, begun: Begun) -> BaseException | None:
+    def failure_of(self, started: StartedTurn) -> BaseException | None:
         """Why an ended turn gave no answer; None if it gave one."""
-        self._begun.discard(begun)
-        error = begun.running.failure()
+        self._started.discard(started)
+        error = started.running.failure()
         if isinstance(error, asyncio.CancelledError):
-            return self.cut_short(begun) or Stopping()
+            return self.cut_short(started) or Stopping()
         return error
 
-    def cut_short(self, begun: Begun) -> Exception | None:
+    def cut_short(self, started: StartedTurn) -> Exception | None:
         """Why a turn was cancelled, unless its client did it."""
-        if begun.overdue:
+        if started.overdue:
             return TurnTimeout(self.config.limits.turn_time)
         return Stopping() if self._cut_off else None
 
-    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
+    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> StartedTurn:
         """Start a turn on the loop that suits it best.
 
         Usually that is the engine loop, which no user code blocks. A turn that runs only the
@@ -256,24 +256,26 @@ class ServiceHost:
         run = partial(run_turn, self.engine, request, more, caller, sink, involved=involved)
         if at_home and not involved:
             work = partial(run, timed=False)
-            begun = Begun(self.workers.spawn(work), monotonic() + seconds + 0.5)
+            started = StartedTurn(self.workers.spawn(work), monotonic() + seconds + 0.5)
         else:
             # The engine counts the time from when the turn has its place; ours is the last resort.
             work = partial(run, timed=True)
-            begun = Begun(self.workers.on_engine_loop(work), monotonic() + seconds + PATIENCE + 1.0)
-        self._begun.add(begun)
+            started = StartedTurn(
+                self.workers.on_engine_loop(work), monotonic() + seconds + PATIENCE + 1.0
+            )
+        self._started.add(started)
         if not self._watching:
             self._watching = True
             asyncio.get_running_loop().call_later(_LOOK, self._watch)
-        return begun
+        return started
 
     def _watch(self) -> None:
         """Check for turns that exceed their time; with one timer for all, this costs a turn
         nothing."""
         now = monotonic()
-        for begun in list(self._begun):
-            begun.check(now)
-        self._watching = bool(self._begun)
+        for started in list(self._started):
+            started.check(now)
+        self._watching = bool(self._started)
         if self._watching:
             asyncio.get_running_loop().call_later(_LOOK, self._watch)
 
@@ -304,10 +306,10 @@ class ServiceHost:
         self._cut_off = True
         for stream in list(self._running):
             stream.stop()
-        for begun in list(self._begun):
-            begun.running.cancel()
+        for started in list(self._started):
+            started.running.cancel()
         deadline = monotonic() + 2.0
-        while (self._running or self._begun) and monotonic() < deadline:  # noqa: ASYNC110
+        while (self._running or self._started) and monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
     def _left(self) -> tuple[int, int]:

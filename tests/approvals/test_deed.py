@@ -243,8 +243,8 @@ def test_a_key_that_the_tool_would_drop_is_told_to_the_model(served: Serve, key:
     agent, model = scripted([calls, "sorry"], [buy])
     reply = served(agent).chat(user("go"))
     assert (reply["content"], reply["data"]["tool_calls"], ran) == ("sorry", [], [])
-    told = model.asks[-1].turns[-1].blocks[0]
-    assert (told.is_error, f"there is no parameter {key!r}" in told.output) == (True, True)
+    reported = model.asks[-1].turns[-1].blocks[0]
+    assert (reported.is_error, f"there is no parameter {key!r}" in reported.output) == (True, True)
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from sayso.conversation.wording import (
     LOST,
     NEVER_DECIDED,
     NOT_DECIDED,
+    late_note,
     outcome_text,
     spoken,
-    told_later,
 )
 from sayso.ledger import RAN, Proposal, SuspendedTurn
 from sayso.ledger.choices import Decided, command_identity
@@ -213,22 +213,22 @@ class _Builder:
     def _result(self, call: Call, rows: Sequence[Proposal], index: int) -> Result:
         if not rows:
             return Result(call.id, LOST, True)
-        told = [self._told(row, index) for row in rows]
+        outcomes = [self._shown_outcome(row, index) for row in rows]
         if rows[0].kind == "tool_call":
-            return Result(call.id, *told[0])
+            return Result(call.id, *outcomes[0])
         lines = [
             f"$ {row.input.get('command', '')}\n{text}"
-            for row, (text, _) in zip(rows, told, strict=True)
+            for row, (text, _) in zip(rows, outcomes, strict=True)
         ]
-        return Result(call.id, "\n".join(lines), all(failed for _, failed in told))
+        return Result(call.id, "\n".join(lines), all(failed for _, failed in outcomes))
 
-    def _told(self, row: Proposal, index: int) -> tuple[str, bool]:
+    def _shown_outcome(self, row: Proposal, index: int) -> tuple[str, bool]:
         """The result of the call in its own place, as the model reads it, and whether it is an
         error."""
         decided = self._decided_at(row, index)
         if decided is not None and row.state not in ("PENDING", "EXPIRED"):
             if self._went_on(row, index, decided):
-                self.late.setdefault(decided, []).append(told_later(row))
+                self.late.setdefault(decided, []).append(late_note(row))
                 return NOT_DECIDED, True
         return self.known.of(row.id)
 
@@ -313,11 +313,11 @@ class _Builder:
         ids += [a.id or self.placed.get((*at, n), "") for n, a in enumerate(data.approvals)]
         for id_, item in zip(ids, data.stated, strict=True):
             row = self.found.rows.get(id_)
-            if id_ in self.called or (row is None and id_ in self.known.told):
+            if id_ in self.called or (row is None and id_ in self.known.reported):
                 continue
             self.called.add(id_)
             if row is not None:
-                texts.append(told_later(row))
+                texts.append(late_note(row))
             elif id_ and (item.execute or item.rejection_reason):
                 name = item.name or item.id
                 texts.append(f"The call {name} was never run: {NEVER_DECIDED}")
@@ -340,8 +340,8 @@ class _Builder:
             if row is None:
                 reason = command.rejection_reason
                 state = f"Rejected by the user: {reason}" if reason else NOT_DECIDED
-                told = command.id in self.called or command.command in self.known.commands
-                if not command.execute and not told:
+                reported = command.id in self.called or command.command in self.known.commands
+                if not command.execute and not reported:
                     texts.append(f"{what} {state}")
             elif row.id not in self.called:
                 if self.decided_in.get(row.id, index) > index:

@@ -27,7 +27,7 @@ class KnownOutcomes:
 
     def __init__(self, messages: Sequence[Message], found: Decided) -> None:
         self._outcomes: dict[str, tuple[str, bool]] = {}
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
         """The calls whose outcome a message reports."""
         self.commands: set[str] = set()
         """The commands whose outcome a message reports, by their text."""
@@ -50,12 +50,12 @@ class KnownOutcomes:
         for done in data.outcomes:
             failed = done.output.startswith(_FAILURES)
             self._outcomes.setdefault(done.id, (spoken(done.output), failed))
-            self.told.add(done.id)
+            self.reported.add(done.id)
         self.commands |= {ran.command for ran in commands_run(data)}
         for item in data.stated:
             if item.rejection_reason:
-                told = f"Rejected by the user: {item.rejection_reason}"
-                self._outcomes.setdefault(item.id, (told, True))
+                text = f"Rejected by the user: {item.rejection_reason}"
+                self._outcomes.setdefault(item.id, (text, True))
 
 
 def calls_run(data: Data) -> list[ExecutedToolCall | ExecutedApproval]:

@@ -39,15 +39,15 @@ def outcome_text(row: Proposal) -> tuple[str, bool]:
         return f"Rejected by the user: {reason}", True
     if row.state in ("FAILED", "INDETERMINATE"):
         # It begins with its kind: `Error:` or `Outcome unknown:`.
-        told = row.output or LOST
-        return f"{told}\n{changed}" if changed else told, True
+        text = row.output or LOST
+        return f"{text}\n{changed}" if changed else text, True
     if row.state == "EXPIRED" and row.decision is not None:
         return _TOO_LATE, True
     # A newer Sayso may have further states.
     return _WITHOUT_RESULT.get(row.state, LOST), True
 
 
-def told_later(row: Proposal) -> str:
+def late_note(row: Proposal) -> str:
     """The note about an outcome that came after the model was told that there is none."""
     what = row.input.get("command") if row.kind == "command" else json.dumps(row.input)
     return f"The earlier call {row.name} {what} has now ended: {outcome_text(row)[0]}"

@@ -8,7 +8,7 @@ from typing import Any
 from sayso.context import Caller
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Requester
-from sayso.wire.lenient_json import fitting
+from sayso.wire.lenient_json import json_values
 
 _TEXTS = ("name", "description", "input_description", "intent")
 """Fields shown to the approver next to the input."""
@@ -26,7 +26,7 @@ def requester(caller: Caller, tenant: str | None = None, user: str | None = None
 def proposal(who: Requester, **fields: Any) -> Proposal:
     """A proposal for `who`; the ledger sets its times when it records it."""
     # Recorded as they are sent: whoever lists what waits could not write them otherwise.
-    fields |= {name: fitting(fields[name]) for name in _TEXTS if name in fields}
+    fields |= {name: json_values(fields[name]) for name in _TEXTS if name in fields}
     if intent := fields.get("intent"):
         fields["intent"] = intent[:_LONGEST_INTENT]
     own: dict[str, Any] = {"turn": "", "index": 0, "created": 0.0, "expires": 0.0}

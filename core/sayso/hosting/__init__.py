@@ -14,7 +14,7 @@ from sayso.agent import Agent
 from sayso.config import Config
 from sayso.context import Caller
 from sayso.gate import Outcome
-from sayso.hosting.streams import Begun, EventStream, Sink
+from sayso.hosting.streams import EventStream, Sink, StartedTurn
 from sayso.ledger import Proposal
 from sayso.models import Model
 from sayso.policy import Policy, Verdict
@@ -257,15 +257,15 @@ class Host(Protocol):
         """
         ...
 
-    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
+    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> StartedTurn:
         """Start one turn whose events go into `sink`; wait for it with `end_of`."""
         ...
 
-    async def end_of(self, begun: Begun) -> None:
+    async def end_of(self, started: StartedTurn) -> None:
         """Return when the turn has ended; raises like `chat`."""
         ...
 
-    def failure_of(self, begun: Begun) -> BaseException | None:
+    def failure_of(self, started: StartedTurn) -> BaseException | None:
         """Why an ended turn gave no answer; None if it gave one."""
         ...
 

@@ -44,7 +44,7 @@ class Sink(Protocol):
         ...
 
 
-class Begun:
+class StartedTurn:
     """A started turn; `overdue` says that it was cancelled for taking too long."""
 
     __slots__ = ("overdue", "running", "until")
@@ -153,11 +153,11 @@ class Turns(Protocol):
 
     config: Config
 
-    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
+    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> StartedTurn:
         """Start a turn whose events go into `sink`."""
         ...
 
-    def failure_of(self, begun: Begun) -> BaseException | None:
+    def failure_of(self, started: StartedTurn) -> BaseException | None:
         """Why an ended turn gave no answer; None if it gave one."""
         ...
 
@@ -183,30 +183,30 @@ class EventStream:
         self._running = running
         self._channel = EventChannel()
         self._ended = False
-        self._told = False
+        self._end_sent = False
         try:
-            self._begun = host.begin(request, caller, self._channel)
+            self._started = host.begin(request, caller, self._channel)
         except NotStarted as error:
             self._ended = True
             self._channel.put_nowait(host.failure(error).event())
             self._channel.close()
             return
         running.add(self)
-        self._work = self._begun.running
+        self._work = self._started.running
         self._work.on_end(self._finish)
 
     def _finish(self) -> None:
         """Send how the turn ended, if it did not send `done` itself."""
         self._ended = True
         self._running.discard(self)
-        error = self._host.failure_of(self._begun)
+        error = self._host.failure_of(self._started)
         if error is not None:
             self._channel.put_nowait(self._host.failure(error).event())
         self._channel.close()
 
     async def ready(self) -> list[Event]:
         """All waiting events, at least one; an empty list after the terminal event."""
-        if self._told:
+        if self._end_sent:
             return []
         events = await self._channel.ready()
         self._look_for_end(events)
@@ -214,21 +214,21 @@ class EventStream:
 
     async def lines(self) -> tuple[bytes, bool]:
         """The result of `ready()` as NDJSON, and whether more follows."""
-        if self._told:
+        if self._end_sent:
             return b"", False
         events = await self._channel.ready()
         self._look_for_end(events)
-        return self._written(events), not self._told
+        return self._written(events), not self._end_sent
 
     def lines_now(self) -> tuple[bytes, bool]:
         """The result of `lines()`, without waiting; empty if nothing waits."""
-        if self._told:
+        if self._end_sent:
             return b"", False
         events = self._channel.take()
         if events is None:
             return b"", True
         self._look_for_end(events)
-        return self._written(events), not self._told
+        return self._written(events), not self._end_sent
 
     def _written(self, events: list[Event | str]) -> bytes:
         """The lines of `events`. If a user's model in one cannot be serialised, they end with an
@@ -249,7 +249,7 @@ class EventStream:
                     logger.warning("a status line cannot be written", exc_info=error)
                     continue
                 self.drop()
-                self._told = True
+                self._end_sent = True
                 lines.append(encode_lines([self._host.failure(error).event()]))
                 break
         return b"".join(lines)
@@ -260,7 +260,7 @@ class EventStream:
 
     def _look_for_end(self, events: list[Event | str]) -> None:
         # The terminal event is already the end; the work's own end comes a little later.
-        self._told = not events or type(events[-1]) in _TERMINAL
+        self._end_sent = not events or type(events[-1]) in _TERMINAL
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         while events := await self.ready():
@@ -277,7 +277,7 @@ class EventStream:
 
     def drop(self) -> None:
         """Do what `aclose` does, for callbacks."""
-        if self._told:
+        if self._end_sent:
             return
         self._channel.cancel()
         if not self._ended and self._host.config.server.on_disconnect == "cancel":

@@ -219,10 +219,10 @@ class ChatEndpoint:
     ) -> None:
         gathered = Gathered()
         try:
-            begun = self.host.begin(request, caller, gathered)
-            watch = DisconnectWatch(receive, begun.running.cancel if self.cancels else None)
+            started = self.host.begin(request, caller, gathered)
+            watch = DisconnectWatch(receive, started.running.cancel if self.cancels else None)
             try:
-                await self.host.end_of(begun)
+                await self.host.end_of(started)
             finally:
                 watch.stop()
             body = self.reply(gathered)

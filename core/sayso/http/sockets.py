@@ -72,7 +72,7 @@ class Socket:
             return
         plain = self.carrier = _Plain(receive, send)
         try:
-            await plain.hear(self)
+            await plain.read_messages(self)
         finally:
             await self.ended()
 
@@ -86,7 +86,7 @@ class _Plain:
         self._reads_on = asyncio.Event()
         self._hearing: asyncio.Task[Any] | None = None
 
-    async def hear(self, socket: Socket) -> None:
+    async def read_messages(self, socket: Socket) -> None:
         self._hearing = asyncio.current_task()
         try:
             while (message := await self._receive())["type"] != "websocket.disconnect":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -74,10 +73,10 @@ class Grant:
     """The right to run one approved call once; only the ledger makes one.
 
     `again` is true for an idempotent call whose earlier run has an unknown outcome. The call may
-    start before `until` (`boottime`), and `begun` is when it did (`time.monotonic`).
+    start before `until` (`boottime`).
     """
 
-    __slots__ = ("_known", "_word", "again", "begun", "fence", "proposal", "spent", "until")
+    __slots__ = ("_known", "_word", "again", "fence", "proposal", "spent", "until")
 
     def __init__(
         self,
@@ -94,7 +93,6 @@ class Grant:
         self.fence = proposal.fence
         self.again = again
         self.until = until
-        self.begun: float | None = None
         self.spent = False
         self._known = known
         # Acquired once: by the start of the call, or by its withdrawal.
@@ -116,7 +114,6 @@ class Grant:
         it is too late, or the grant was withdrawn."""
         if not self.in_time or not self._word.acquire(blocking=False):
             raise NotBegun
-        self.begun = time.monotonic()
         self._known.add(self.proposal.id)
 
     def withdraw(self) -> bool:

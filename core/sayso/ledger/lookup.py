@@ -65,7 +65,7 @@ class Lookup:
             # Asked for twice, for instance after a lost reply: take the decided one, or else the
             # newer one.
             reference = self._conversation.references[_nearest_first(places, message)[0]]
-            same = self._told([row for row in rows if row.reference == reference])
+            same = self._received([row for row in rows if row.reference == reference])
             return _of_turn(same, [row for row in same if row.decision] or same)
         return _of_turn(rows, rows)
 
@@ -77,14 +77,14 @@ class Lookup:
         for rows in self._near(message):
             if wanted not in rows:
                 continue
-            equal = [self._settle(self._tx, row) for row in self._told(rows[wanted])]
+            equal = [self._settle(self._tx, row) for row in self._received(rows[wanted])]
             open_ = [row for row in equal if row.state in OPEN]
             same = _of_turn(equal, open_ or equal)
             # If several turns have ended, it is unclear whose outcome is asked for.
             return same if open_ or len(same) == len(equal) else []
         return []
 
-    def _told(self, rows: Sequence[Proposal]) -> Sequence[Proposal]:
+    def _received(self, rows: Sequence[Proposal]) -> Sequence[Proposal]:
         """Of rows proposed at one place, those whose reply the client has, if its messages have any
         id from that place."""
         return [row for row in rows if row.id in self._shown] or rows

@@ -242,18 +242,18 @@ class Ledger:
     async def give_back(self, grants: Sequence[Grant], told: Sequence[Proposal] = ()) -> None:
         """Give back those `grants` whose calls were not started, and the rejected calls `told` that
         were not acknowledged to the callable."""
-        unbegun = [grant for grant in grants if grant.withdraw()]
-        ids = [grant.proposal.id for grant in unbegun] + [row.id for row in told]
+        unstarted = [grant for grant in grants if grant.withdraw()]
+        ids = [grant.proposal.id for grant in unstarted] + [row.id for row in told]
 
         def work(tx: Transaction) -> None:
             rows = tx.proposals(ids)
-            for grant in unbegun:
+            for grant in unstarted:
                 row = rows.get(grant.proposal.id)
                 if row is not None and row.fence == grant.fence:
                     self._rules.hand_back(tx, row, again=grant.again)
             for row in told:
                 if row.id in rows and row.owner is not None:
-                    self._rules.untell(tx, rows[row.id], row.owner.claim)
+                    self._rules.unacknowledge(tx, rows[row.id], row.owner.claim)
 
         if ids:
             await self._writes.now_or_later(work, ids)
@@ -270,7 +270,7 @@ class Ledger:
                 if row.state == "APPROVED":
                     self._rules.grant(tx, claimed, row, sent)
                 elif row.state == "REJECTED" and row.owner is None:
-                    self._rules.tell(tx, claimed, row, sent.token)
+                    self._rules.acknowledge(tx, claimed, row, sent.token)
             return claimed
 
         claimed = await self._claiming(work, sent.token, [turn])
@@ -296,7 +296,7 @@ class Ledger:
             return self._rules.finish(tx, grant, state, output, duration, session)
 
         id_ = grant.proposal.id
-        return await self._writes.told([id_], self.store.run(Reading(work, proposals=[id_])))
+        return await self._writes.notifying([id_], self.store.run(Reading(work, proposals=[id_])))
 
     async def finish_last(
         self,
@@ -322,7 +322,9 @@ class Ledger:
 
         id_ = grant.proposal.id
         reading = Reading(work, proposals=[id_])
-        return await self._writes.told([id_], self._claiming(reading, token, [grant.proposal.turn]))
+        return await self._writes.notifying(
+            [id_], self._claiming(reading, token, [grant.proposal.turn])
+        )
 
     async def reject(
         self, ids: Sequence[str], reason: str, who: Requester, *, approved: bool = False

@@ -56,7 +56,7 @@ class Rules(Claims):
     accept_unissued: bool
     for_callable: bool
     """Whether the agent is a plain callable: it then carries out calls that nobody proposed."""
-    begun: Beginnings
+    started: Beginnings
     agent: str | None = None
     """The agent whose proposals are visible; None: those of all agents, for the command line."""
     logged: set[tuple[str, int]] = field(default_factory=set)
@@ -262,7 +262,7 @@ class Rules(Claims):
     def grant(self, tx: Transaction, found: Decided, row: Proposal, claim: Claim) -> None:
         """Claim one row and mint the grant for it."""
         again = row.state == "INDETERMINATE"
-        if not again and row.id in self.begun:
+        if not again and row.id in self.started:
             self._forgotten(tx, row)
             return
         if again:
@@ -273,7 +273,7 @@ class Rules(Claims):
         row.owner = self.owner_of(row.fence, tx.now, claim.token)
         tx.put(row)
         log(tx, "claimed", row)
-        found.grants.append(Grant(row, MINT, until=claim.until, known=self.begun, again=again))
+        found.grants.append(Grant(row, MINT, until=claim.until, known=self.started, again=again))
 
     def _forgotten(self, tx: Transaction, row: Proposal) -> None:
         """Record that this process started a call that the store has forgotten: the store may be a
@@ -302,18 +302,18 @@ class Rules(Claims):
                 self.hand_back(tx, row, again=row.idempotent)
         for id_ in turns:
             for row in tx.find(turn=id_, state="REJECTED"):
-                self.untell(tx, row, token)
+                self.unacknowledge(tx, row, token)
         for turn in tx.turns(turns).values():
             if turn.owner is not None and turn.owner.claim == token:
                 suspend_again(tx, turn)
 
-    def tell(self, tx: Transaction, found: Decided, row: Proposal, token: str) -> None:
+    def acknowledge(self, tx: Transaction, found: Decided, row: Proposal, token: str) -> None:
         """Claim a rejected call of a callable, to acknowledge it once."""
         row.owner = self.owner_of(row.fence, tx.now, token)
         tx.put(row)
         found.told.append(row)
 
-    def untell(self, tx: Transaction, row: Proposal, token: str) -> None:
+    def unacknowledge(self, tx: Transaction, row: Proposal, token: str) -> None:
         """Undo the claim `token` of a rejected call that was not acknowledged to the callable."""
         if row.owner is not None and row.owner.claim == token:
             row.owner = None

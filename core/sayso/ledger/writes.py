@@ -41,7 +41,7 @@ class Writes:
         for task in self._background:
             task.get_loop().call_soon_threadsafe(task.cancel)
 
-    async def told(self, ids: Sequence[str], writing: Awaitable[T]) -> T:
+    async def notifying(self, ids: Sequence[str], writing: Awaitable[T]) -> T:
         """The result of `writing`; then requests that wait for these rows are notified."""
         try:
             written = await writing
@@ -57,7 +57,7 @@ class Writes:
     async def now_or_later(self, work: Work, ids: Sequence[str]) -> None:
         """Run `work`; if the store is unavailable, run it `later`."""
         try:
-            await self.told(ids, self._store.run(work))
+            await self.notifying(ids, self._store.run(work))
         except LedgerUnavailable:
             self.later(work, ids)
 
@@ -71,7 +71,7 @@ class Writes:
         pause = 0.05
         while not self._stopped:
             try:
-                await self.told(ids, self._store.run(work))
+                await self.notifying(ids, self._store.run(work))
             except LedgerUnavailable:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 5.0)

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
 from sayso.errors import Busy, Stopping
-from sayso.hosting.streams import Begun, EventStream
+from sayso.hosting.streams import EventStream, StartedTurn
 from sayso.http.disconnect import A_MOMENT, delayed_calls
 from sayso.http.endpoints import JSON, ChatEndpoint, Headers
 from sayso.http.ndjson import NDJSON
@@ -42,7 +42,7 @@ class Connection(Protocol):
         ...
 
 
-class _Deaf:
+class _NoEvent:
     def set(self) -> None:
         """Do nothing: no task waits for the event."""
 
@@ -54,7 +54,7 @@ class Exchange:
     """
 
     __slots__ = (
-        "_begun",
+        "_turn",
         "_body",
         "_connection",
         "_endpoint",
@@ -68,7 +68,7 @@ class Exchange:
         "response_complete",
     )
 
-    message_event = _Deaf()
+    message_event = _NoEvent()
     """The event by which uvicorn's protocol wakes the cycle's task."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Exchange:
         self._connection = connection
         self._endpoint = endpoint
         self._principal = principal
-        self._begun: Begun | None = None
+        self._turn: StartedTurn | None = None
         self._stream: EventStream | None = None
         self._started = False
         self.keep_alive = keep_alive
@@ -113,8 +113,8 @@ class Exchange:
                 self._stream.when_ready(self._more)
             else:
                 self._gathered = Gathered()
-                self._begun = endpoint.host.begin(request, caller, self._gathered)
-                self._begun.running.on_end(self._ended)
+                self._turn = endpoint.host.begin(request, caller, self._gathered)
+                self._turn.running.on_end(self._ended)
         except Exception as error:
             self._refuse(error)
 
@@ -135,7 +135,7 @@ class Exchange:
     def left(self) -> None:
         """End the turn a moment later, so that an approval sent with the last bytes is carried
         out."""
-        if self._stream is None and self._begun is None:
+        if self._stream is None and self._turn is None:
             # No turn was started whose end would release the connection, so release it here.
             del self._connection
         else:
@@ -144,8 +144,8 @@ class Exchange:
     def _end(self) -> None:
         if self._stream is not None:
             self._stream.drop()
-        elif self._begun is not None and self._endpoint.cancels:
-            self._begun.running.cancel()
+        elif self._turn is not None and self._endpoint.cancels:
+            self._turn.running.cancel()
 
     def cut_off(self) -> None:
         """Answer now: the service has waited long enough for the turn to end."""
@@ -159,8 +159,8 @@ class Exchange:
 
     def _ended(self) -> None:
         """Send the whole reply of the turn, which has ended."""
-        assert self._begun is not None
-        error = self._endpoint.host.failure_of(self._begun)
+        assert self._turn is not None
+        error = self._endpoint.host.failure_of(self._turn)
         if self.response_complete:
             return
         if error is not None:

@@ -128,7 +128,7 @@ class Listener(uvicorn.Server):
         elif self._place is not None:
             # A terminal sends these to the whole group; the supervisor decides on their meaning.
             calls |= {signal.SIGINT: nothing, signal.SIGHUP: nothing}
-            asyncio.get_running_loop().add_reader(self._place.link, self._hear, self._place)
+            asyncio.get_running_loop().add_reader(self._place.link, self._follow, self._place)
         with answered(calls):
             yield
         if self._place is not None:
@@ -175,10 +175,10 @@ class Listener(uvicorn.Server):
             os._exit(130)
         self.stop()
 
-    def _hear(self, place: Place) -> None:
+    def _follow(self, place: Place) -> None:
         loop = asyncio.get_running_loop()
         try:
-            numbers = place.told()
+            numbers = place.instruction()
         except BlockingIOError:
             return
         if numbers is None:

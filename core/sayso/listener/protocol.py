@@ -170,7 +170,7 @@ class Http(HttpToolsProtocol):
         if self._offers():
             return
         self._in_head = False
-        exchange = self._exchange_begun()
+        exchange = self._new_exchange()
         if exchange is not None:
             self.cycle = self._exchange = exchange
             return
@@ -191,7 +191,7 @@ class Http(HttpToolsProtocol):
         if not modern:
             self.cycle.__class__ = Unchunked
 
-    def _exchange_begun(self) -> Exchange | None:
+    def _new_exchange(self) -> Exchange | None:
         """The request as one that needs no task; None if anything about it is unusual."""
         if self._chat is None or self.expect_100_continue:
             return None

@@ -122,17 +122,17 @@ async def retried(
     `failure` makes a ModelError of any of its exceptions.
     """
     for number in range(retries + 1):
-        begun = False
+        started = False
         try:
             async with aclosing(attempt()) as events:
                 async for event in events:
-                    begun = True
+                    started = True
                     yield event
             return
         except Exception as error:
             failed = failure(error)
         pause = _pause(failed, number)
-        if begun or number == retries or pause is None:
+        if started or number == retries or pause is None:
             # Raised outside the handler so that it keeps no reference to the client's error, and
             # its request.
             raise failed
@@ -148,9 +148,9 @@ def _pause(error: ModelError, number: int) -> float | None:
     return wait if wait <= LONGEST_WAIT else None
 
 
-def cut_off(provider: str, *, begun: bool) -> ModelError:
+def cut_off(provider: str, *, started: bool) -> ModelError:
     """The error for a stream that ended too early; `begun`: after a first event of the format."""
-    if begun:
+    if started:
         return fault(provider, "connection", "it ended before it was complete")
     return fault(provider, "protocol", "it is no stream of events")
 

@@ -66,12 +66,12 @@ def start_child(
     ours, theirs = socket.socketpair()
     link, *numbers = inherited = [each.fileno() for each in (theirs, *listening)]
     values = {**place, "link": link, "listening": numbers}
-    with theirs, ExitStack() as unless_begun:
-        unless_begun.enter_context(ours)
+    with theirs, ExitStack() as unless_started:
+        unless_started.enter_context(ours)
         process = subprocess.Popen(
             command, env=os.environ | {VARIABLE: json.dumps(values)}, pass_fds=inherited
         )
-        unless_begun.pop_all()
+        unless_started.pop_all()
     ours.setblocking(False)
     own = place["own"]
     return Child(place["role"], process, ours, monotonic(), own, {own}, replaces=replaces)

@@ -74,7 +74,7 @@ class Place:
         with suppress(OSError):
             self.link.sendall(b'{"closed": true}\n')
 
-    def told(self) -> set[int] | None:
+    def instruction(self) -> set[int] | None:
         """The supervisor's last instruction, once `link` is readable: the sockets to listen on.
 
         None if the supervisor is gone. Raises BlockingIOError if the instruction is not complete

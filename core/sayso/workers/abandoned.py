@@ -64,17 +64,17 @@ class Abandoned:
 class Watched:
     """One call of a tool, shared by the code that runs it and the code that waits for it."""
 
-    __slots__ = ("_abandoned", "_begun", "_ended", "_left", "_lock", "is_async", "name")
+    __slots__ = ("_abandoned", "_started", "_ended", "_left", "_lock", "is_async", "name")
 
     def __init__(self, abandoned: Abandoned, name: str, is_async: bool) -> None:
         self.name, self.is_async = name, is_async
         self._abandoned = abandoned
         self._lock = threading.Lock()
-        self._begun = self._ended = self._left = False
+        self._started = self._ended = self._left = False
 
     def begin(self) -> None:
         """The call's code begins."""
-        self._begun = True
+        self._started = True
 
     def end(self) -> None:
         """The call's code has ended."""
@@ -93,7 +93,7 @@ class Watched:
 
     def _abandon(self) -> None:
         with self._lock:
-            if self._left or self._ended or not self._begun:
+            if self._left or self._ended or not self._started:
                 return
             self._left = True
         self._abandoned.change(self.name, self.is_async, 1)

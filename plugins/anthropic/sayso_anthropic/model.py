@@ -128,7 +128,7 @@ class Anthropic:
                 if whole.reply is not None:
                     await drain(events)
         if whole.reply is None:
-            raise cut_off("anthropic", begun=whole.begun)
+            raise cut_off("anthropic", started=whole.started)
         for last in last_events(whole.reply, ask, "anthropic"):
             yield last
 

@@ -200,7 +200,9 @@ class Service:
             readable=inf if over_http else EVENT - _AROUND,
         )
         tool = self.host.agent.tools.get(name)
-        return event.fitting(result, typed=tool is not None and output_schema(tool) is not None)
+        return event.within_limits(
+            result, typed=tool is not None and output_schema(tool) is not None
+        )
 
     def _is_event(self, context: Context) -> bool:
         # In the newer era the SDK answers with plain JSON unless something was sent before.

@@ -292,7 +292,7 @@ def test_client_hears_that_the_tools_have_changed(
     async def run() -> None:
         received = asyncio.Event()
 
-        async def hear(message: Any) -> None:
+        async def listen_to(message: Any) -> None:
             if isinstance(message, types.ToolListChangedNotification):
                 received.set()
 
@@ -302,7 +302,7 @@ def test_client_hears_that_the_tools_have_changed(
         growing = Agent(name="growing", model="offline", tools=[old])
         async with (
             serve(agent=growing, transport=transport) as served,
-            served.client(era, message_handler=hear) as client,
+            served.client(era, message_handler=listen_to) as client,
         ):
             assert client.server_capabilities.tools.list_changed is True
             await client.list_tools()

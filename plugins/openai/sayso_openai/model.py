@@ -131,7 +131,7 @@ class OpenAI:
                     yield delta
         reply = whole.whole(closed=closed)
         if reply is None:
-            raise cut_off("openai", begun=whole.begun)
+            raise cut_off("openai", started=whole.started)
         for event in last_events(reply, ask, "openai"):
             yield event
 
@@ -144,7 +144,7 @@ def _check(response: httpx2.Response) -> None:
         raise fault("openai", "protocol", way_out)
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if response.status_code != 200 or kind == "application/json":
-        raise cut_off("openai", begun=False)
+        raise cut_off("openai", started=False)
 
 
 def _chunk(data: str) -> dict[str, Any]:

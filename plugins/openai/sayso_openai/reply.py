@@ -50,7 +50,7 @@ async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
 
     Raises ValueError for an event over 16 MiB or one that is not UTF-8.
     """
-    rest, data, begun, returned = b"", list[bytes](), False, False
+    rest, data, started, returned = b"", list[bytes](), False, False
     async for chunk in chunks:
         # A line ends with CR, LF or both, which may arrive in two chunks. Other characters, such as
         # U+2028, are no line ends: they may be inside JSON.
@@ -58,8 +58,8 @@ async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
         returned = chunk.endswith(b"\r") or (returned and not chunk)
         lines = whole.splitlines()
         rest = lines.pop() if whole and whole[-1] not in b"\r\n" else b""
-        if lines and not begun:
-            begun, lines[0] = True, lines[0].removeprefix(codecs.BOM_UTF8)
+        if lines and not started:
+            started, lines[0] = True, lines[0].removeprefix(codecs.BOM_UTF8)
         for line in lines:
             if line.startswith(b"data:"):
                 data.append(line[5:].removeprefix(b" "))
@@ -122,11 +122,11 @@ class Accumulator:
         self._chosen = False
         self._refused = False
         self._usage = Usage()
-        self.begun = False
+        self.started = False
 
     def feed(self, chunk: Mapping[str, Any]) -> Iterator[ModelEvent]:
         """The deltas of `chunk`."""
-        self.begun = True
+        self.started = True
         if usage := chunk.get("usage"):
             self._usage = _usage(usage)
         for choice in chunk.get("choices") or ():

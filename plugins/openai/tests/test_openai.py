@@ -91,8 +91,8 @@ def test_call_whose_end_is_unknown_is_told_as_that_and_as_no_error(
         assistant(Call("c1", "wipe", {})),
         user(Result("c1", unknown, is_error=True)),
     )
-    told = openai_server.requests[0].body["messages"][-1]
-    assert told == {"role": "tool", "tool_call_id": "c1", "content": unknown}
+    reported = openai_server.requests[0].body["messages"][-1]
+    assert reported == {"role": "tool", "tool_call_id": "c1", "content": unknown}
 
 
 def test_schema_of_a_tool_holds_nothing_that_openai_refuses() -> None:
