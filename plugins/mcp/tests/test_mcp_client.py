@@ -330,7 +330,7 @@ def test_server_that_is_busy_with_a_call_is_not_lost_by_another_that_failed(
     asyncio.run(run())
 
 
-DEAF = """
+SILENT = """
 import json, os, sys, time
 open(sys.argv[1] + "/started", "a").write("started")
 for line in sys.stdin:
@@ -357,7 +357,7 @@ def test_server_that_answers_nothing_more_is_started_again_however_many_calls_co
 
     async def run() -> None:
         program = tmp_path / "deaf.py"
-        program.write_text(DEAF)
+        program.write_text(SILENT)
         source = other(tmp_path, program, requires_approval=False, timeout=0.3)
         async with using(tmp_path, source) as host:
             assert (await call(host, "hang")).state == "INDETERMINATE"
