@@ -386,7 +386,7 @@ def test_server_that_dies_as_soon_as_it_is_connected_is_started_ever_more_seldom
 
     async def run() -> None:
         program = tmp_path / "dying.py"
-        program.write_text(f"{DEAF}    if name == 'list':\n        break\n")
+        program.write_text(f"{SILENT}    if name == 'list':\n        break\n")
         async with using(tmp_path, other(tmp_path, program)) as host:
             await eventually(lambda: caplog.text.count("is away") == 4)
             assert set(host.agent.tools) == {"hang", "quick"}
