@@ -258,3 +258,54 @@ def test_conversation_goes_on_after_a_message_that_was_refused() -> None:
         assert talk.messages == before
         assert talk.approve()["content"] == "It is gone."
         assert service.conversation(user("hello")).pending_commands == []
+
+
+def test_conversation_edits_the_input_that_it_approves(sayso_served: Served) -> None:
+    @tool(requires_approval=True, editable=True)
+    def scale(name: str, replicas: int) -> str:
+        """Scale a service."""
+        return f"{name} has {replicas}"
+
+    calls = [Call("1", "scale", {"name": "web", "replicas": 0})]
+    talk = sayso_served(Agent(model=scripted(calls, "done"), tools=[scale])).conversation()
+    talk.say("stop web")
+    talk.approve(input={"name": "web", "replicas": 2})
+    (ran,) = talk.executed
+    assert ran["output"] == "web has 2"
+
+
+def test_conversation_refuses_an_edit_of_several_calls(sayso_served: Served) -> None:
+    @tool(requires_approval=True, editable=True)
+    def delete(name: str) -> str:
+        """Delete a thing."""
+        return f"deleted {name}"
+
+    calls = [Call(name, "delete", {"name": name}) for name in "ab"]
+    talk = sayso_served(Agent(model=scripted(calls), tools=[delete])).conversation()
+    talk.say("delete a and b")
+    with pytest.raises(AssertionError, match="2 are meant"):
+        talk.approve(input={"name": "c"})
+
+
+def test_conversation_sends_its_token_and_its_headers(sayso_served: Served) -> None:
+    config = '[auth]\nscheme = "bearer"\ntokens = { ann = "s3cret" }\n'
+
+    def who(messages: Any, context: Any) -> str:
+        return str(context.principal)
+
+    service = sayso_served(who, config=config)
+    assert service.conversation(token="s3cret").say("who am I?")["content"] == "ann"
+    headers = {"Authorization": "Bearer s3cret"}
+    assert service.conversation(headers=headers).say("who am I?")["content"] == "ann"
+    with pytest.raises(AssertionError, match="401"):
+        service.conversation(token="wrong").say("who am I?")
+
+
+def test_conversation_has_the_outputs_of_its_commands(sayso_served: Served, tmp_path: Path) -> None:
+    command = Call("c", "suggest_commands", {"commands": [{"command": "echo done"}]})
+    agent = Agent(model=scripted([command], "three"), commands=LocalShell(workdir=tmp_path))
+    talk = sayso_served(agent).conversation()
+    talk.say("now a command")
+    talk.approve()
+    assert [ran["output"].strip() for ran in talk.executed_commands] == ["done"]
+    assert talk.executed == []

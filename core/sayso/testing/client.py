@@ -109,20 +109,37 @@ class Service:
         """The events of the streamed reply. Raises AssertionError unless it is a 200."""
         return _good(self.ask(*messages, stream=True, **fields)).events
 
-    def conversation(self, *history: Json, **fields: Any) -> Conversation:
-        """A conversation that continues from `history`; `fields` are sent with each of its
-        requests."""
-        return Conversation(self, history, fields)
+    def conversation(
+        self,
+        *history: Json,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> Conversation:
+        """A conversation that continues from `history`.
+
+        `token` is sent as a bearer token; `headers` and the top-level `fields` go with each of its
+        requests, too.
+        """
+        named = dict(headers or {})
+        if token is not None:
+            named["Authorization"] = f"Bearer {token}"
+        return Conversation(self, history, fields, named)
 
 
 class Conversation:
     """A caller that sends back the replies, and decides on proposals."""
 
     def __init__(
-        self, service: Service, history: Sequence[Json], fields: Mapping[str, Any]
+        self,
+        service: Service,
+        history: Sequence[Json],
+        fields: Mapping[str, Any],
+        headers: Mapping[str, str],
     ) -> None:
         self._service = service
         self._fields = dict(fields)
+        self._headers = dict(headers)
         self.messages: list[Json] = list(history)
 
     @property
@@ -135,20 +152,40 @@ class Conversation:
         """The pending commands of the last reply."""
         return self._last("cmds")
 
+    @property
+    def executed(self) -> list[Json]:
+        """The tool calls that the last reply reports as executed, with their outputs."""
+        return self._data("executed_tool_calls")
+
+    @property
+    def executed_commands(self) -> list[Json]:
+        """The commands that the last reply reports as executed, with their outputs."""
+        return self._data("executed_cmds")
+
     def say(self, content: str = "", **fields: Any) -> Json:
         """The reply to a user message; `fields` are fields of the message.
 
         A message that is refused, or fails, does not become a part of the conversation.
         """
         message = user(content, **fields)
-        reply = self._service.chat(*self.messages, message, **self._fields)
+        reply = self._service.chat(*self.messages, message, headers=self._headers, **self._fields)
         said = {"role": "assistant", "content": reply["content"], "data": reply["data"]}
         self.messages += [message, said]
         return reply
 
-    def approve(self, *ids: str) -> Json:
-        """The reply to an approval of everything pending, or only of these `ids`."""
-        return self._decide({"execute": True}, ids)
+    def approve(self, *ids: str, input: Json | None = None) -> Json:
+        """The reply to an approval of everything pending, or only of these `ids`.
+
+        `input` edits the one tool call that is approved, as an approver would: it is what the call
+        shall run with, and its tool has to be `editable`.
+        """
+        if input is None:
+            return self._decide({"execute": True}, ids)
+        if len(chosen := [call for call in self.pending if not ids or call["id"] in ids]) != 1:
+            raise AssertionError(
+                f"an edited input is for one tool call, and {len(chosen)} are meant; name its id"
+            )
+        return self._decide({"execute": True, "input": input}, [chosen[0]["id"]])
 
     def reject(self, reason: str = "no", *ids: str) -> Json:
         """The reply to a rejection of everything pending, or only of these `ids`."""
@@ -166,8 +203,11 @@ class Conversation:
         return self.say(data=data)
 
     def _last(self, name: str) -> list[Json]:
+        return [one for one in self._data(name) if not one.get("execute")]
+
+    def _data(self, name: str) -> list[Json]:
         data = (self.messages[-1].get("data") or {}) if self.messages else {}
-        return [one for one in data.get(name) or () if not one.get("execute")]
+        return list(data.get(name) or ())
 
 
 def _good(answer: Answer) -> Answer:
