@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sayso.ledger import Proposal
-from sayso.ledger.choices import Choice
+from sayso.ledger.choices import Choice, command_key
 from sayso.wire.bodies import is_json, problem
-from sayso.wire.canonical import canonical, copied
+from sayso.wire.canonical import copied
 from sayso.wire.events import ToolCallApproved, ToolCallRejected
 from sayso.wire.messages import (
     Approval,
@@ -139,7 +139,7 @@ def _commands(data: Data, index: int, newest: bool) -> list[Choice]:
     found: list[Choice] = []
     equal: Counter[object] = Counter()
     for n, command in enumerate(data.cmds):
-        same = canonical(command_input(command))
+        same = command_key(command_input(command))
         ordinal = equal[same]
         equal[same] += 1
         found.append(

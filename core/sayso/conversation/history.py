@@ -25,7 +25,7 @@ from sayso.conversation.wording import (
     spoken,
 )
 from sayso.ledger import RAN, Proposal, SuspendedTurn
-from sayso.ledger.choices import Decided, command_identity
+from sayso.ledger.choices import Decided, command_key
 from sayso.models import (
     Block,
     Call,
@@ -36,7 +36,6 @@ from sayso.models import (
     dump_turns,
     load_turns,
 )
-from sayso.wire.canonical import canonical
 from sayso.wire.messages import (
     Command,
     Data,
@@ -361,11 +360,11 @@ class _Builder:
         rows = self.found.rows
         if (row := rows.get(command.id or self.placed.get(at, ""))) is not None:
             return row
-        wanted = canonical(command_identity(command_input(command)))
+        wanted = command_key(command_input(command))
         equal = (
             row
             for row in self.commands.get(command.command, ())
             if (row.id in self.called or row.id in self.decided_in)
-            and canonical(command_identity(row.input)) == wanted
+            and command_key(row.input) == wanted
         )
         return next(equal, None)

@@ -299,8 +299,13 @@ def command_identity(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"command": given.get("command"), "files": files}
 
 
+def command_key(given: Mapping[str, Any]) -> bytes:
+    """The same for all inputs of an equal command, as the key of a dict."""
+    return canonical(command_identity(given))
+
+
 def _compared(row: Proposal, input: dict[str, Any]) -> bytes:
-    return canonical(command_identity(input) if row.kind == "command" else input)
+    return command_key(input) if row.kind == "command" else canonical(input)
 
 
 def _file(given: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
 from sayso.ledger import OPEN, Proposal, Transaction
-from sayso.ledger.choices import Choice, Conversation, Requester, command_identity
-from sayso.wire.canonical import canonical
+from sayso.ledger.choices import Choice, Conversation, Requester, command_key
 
 _ByText = dict[bytes, list[Proposal]]
 
@@ -45,7 +44,7 @@ class Lookup:
 
     def row(self, choice: Choice) -> Proposal | None:
         """The row that the command means; equal commands of one turn are matched in their order."""
-        wanted = canonical(command_identity(choice.input or {}))
+        wanted = command_key(choice.input or {})
         place = (wanted, choice.message)
         if place not in self._found:
             by_id = bool(self._conversation.id)
@@ -107,7 +106,7 @@ class Lookup:
         found: _ByText = {}
         for row in rows:
             if row.kind == "command" and self._visible(row, self._who):
-                found.setdefault(canonical(command_identity(row.input)), []).append(row)
+                found.setdefault(command_key(row.input), []).append(row)
         return found
 
 

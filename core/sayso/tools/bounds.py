@@ -19,6 +19,7 @@ from typing import Any
 
 from sayso.errors import ToolInputError
 from sayso.tools.references import References
+from sayso.trees import inside
 
 VALUES = 20_000
 """Most values in a schema."""
@@ -102,11 +103,7 @@ def _measured(input: Any, texts: bool) -> tuple[int, int, int]:
 
 
 def _below(level: Sequence[Any]) -> Iterator[Any]:
-    for value in level:
-        if isinstance(value, dict):
-            yield from value.values()
-        elif isinstance(value, list | tuple):
-            yield from value
+    return itertools.chain.from_iterable(map(inside, level))
 
 
 class _Part:
