@@ -21,7 +21,7 @@ FOLDERS = [ROOT, *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.
 """The folder of each distribution of Sayso, the core first."""
 BESIDE = (
     "sayso[all]",
-    "sayso-a2a[sqlite,postgresql,mysql]",
+    "sayso-a2a[sqlite,postgresql,mysql,signing,grpc]",
     # Requirements of examples and new projects.
     "pytest",
     "openai>=3,<4",

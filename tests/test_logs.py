@@ -89,6 +89,11 @@ def test_arguments_stay_one_by_one_for_formatters_that_look_at_them() -> None:
     assert (shown.args[0], shown.args[2]) == ("1.2.3.4:5", 200)
 
 
+def test_a_record_without_a_name_can_be_made() -> None:
+    # As libraries make one to see which attributes there are.
+    assert logging.makeLogRecord({}).name is None
+
+
 @pytest.mark.parametrize(
     "text", ["https://example.com/?q=cats", "user@example.com", "a=b", "http://[::1", "?x=1;y=2"]
 )
@@ -291,3 +296,7 @@ def test_a_service_writes_its_log_as_json(tmp_path: Path) -> None:
     lines = [line for line in service.said.splitlines() if not line.startswith("sayso: ")]
     found = [json.loads(line) for line in lines]
     assert [(each["logger"], each["event"]) for each in found] == [("sayso.mine", "loaded")]
+
+
+def test_record_that_is_made_without_a_name_is_a_record() -> None:
+    assert logging.makeLogRecord({"msg": "said"}).getMessage() == "said"

@@ -416,6 +416,54 @@ def test_secret_defaults_are_absent_marked_and_bound() -> None:
     assert one.digest == same_one.digest != other.digest
 
 
+def test_secret_defaults_within_parameters_are_shown_nowhere_and_bound() -> None:
+    def made(secret: str) -> list[Tool[..., Any]]:
+        class Access(BaseModel):
+            user: str = "root"
+            token: SecretStr = SecretStr(secret)
+
+        access = (dict[str, list[Access]], {})
+        key = (SecretStr, SecretStr(secret))
+        Place = create_model("Place", access=access, key=key)
+
+        @tool
+        def unsent(host: str, access: Access = Access()) -> None:  # noqa: B008
+            """Take the default of the parameter."""
+
+        @tool
+        def within(host: str, access: Access) -> None:
+            """Take the default of a field."""
+
+        @tool
+        def deep(host: str, places: list[Place]) -> None:  # type: ignore[valid-type]
+            """Take the defaults of fields of fields."""
+
+        @tool
+        def whole(access: Access) -> None:
+            """Take the fields of a model."""
+
+        return [unsent, within, deep, whole]
+
+    sent: list[dict[str, Any]] = [
+        {"host": "a"},
+        {"host": "a", "access": {"user": "bob"}},
+        {"host": "a", "places": [{"access": {"x": [{"user": "bob"}]}}]},
+        {"user": "bob"},
+    ]
+    marks: list[dict[str, Any]] = [
+        {"access": {"set_by": "service"}},
+        {"access": {"read_by": "tool"}},
+        {"places": {"read_by": "tool"}},
+        {"token": {"set_by": "service"}},
+    ]
+    for n, (one, again, other) in enumerate(
+        zip(made("hush"), made("hush"), made("hist"), strict=True)
+    ):
+        assert recorded(one, sent[n]) == Recorded(sent[n], marks[n])
+        assert "hush" not in str([one.definition, one.digest, recorded(one, sent[n])])
+        assert one.digest == again.digest != other.digest, one.name
+
+
 def test_a_value_that_does_not_survive_stays_as_it_was_sent_and_says_so() -> None:
     @tool
     def longer(text: Longer, near: Sealed) -> None:

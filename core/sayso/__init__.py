@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         StartupError,
         StillRunning,
         Stopping,
+        StreamGone,
+        StreamUnknown,
         TooLarge,
         ToolInputError,
         TurnError,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
     from sayso.hosting import Host
+    from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
     from sayso.http.access import authenticate
     from sayso.http.endpoints import (
@@ -54,12 +57,14 @@ if TYPE_CHECKING:
         turn_to_read,
     )
     from sayso.http.sockets import Socket
+    from sayso.http.sse import sse_frame, sse_reply
     from sayso.installing import install_line
     from sayso.ledger import (
         Decision,
         Head,
         LogRow,
         Owner,
+        Pending,
         Proposal,
         Reading,
         Store,
@@ -119,6 +124,7 @@ if TYPE_CHECKING:
         ToolExecuted,
         ToolExecutionFailed,
         fold,
+        outcomes_of,
     )
     from sayso.wire.failures import Failure
     from sayso.wire.masking import mask
@@ -156,25 +162,27 @@ _MODULES = {
     "config.targets": "load_agent",
     "errors": (
         "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
-        "ModelError PluginError RequestError Silence StartupError StillRunning Stopping TooLarge "
-        "ToolInputError TurnError Unauthenticated"
+        "ModelError PluginError RequestError Silence StartupError StillRunning Stopping "
+        "StreamGone StreamUnknown TooLarge ToolInputError TurnError Unauthenticated"
     ),
     "wire.encoding": "encode unbroken",
     "wire.events": (
         "AgentEvent ApprovalRequested Approvals Commands ConversationStarted Done ErrorEvent Event "
         "ExecutedApprovals ExecutedCommands ExecutedToolCalls IntermittentUpdate MessageAdded "
         "TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted ToolExecutionFailed "
-        "fold"
+        "fold outcomes_of"
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
     "hosting": "Host",
+    "hosting.resent": "Asked Shown asked",
     "http.access": "authenticate",
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "listener.protocol": "Http",
     "http.sockets": "Socket",
+    "http.sse": "sse_frame sse_reply",
     "installing": "install_line",
-    "ledger": "Decision Head LogRow Owner Proposal Reading Store SuspendedTurn Transaction",
+    "ledger": "Decision Head LogRow Owner Pending Proposal Reading Store SuspendedTurn Transaction",
     "ledger.log": "checkpoint log_row",
     "wire.masking": "mask",
     "wire.messages": (
@@ -210,6 +218,7 @@ __all__ = [
     "ApprovalRequested",
     "Approvals",
     "Ask",
+    "Asked",
     "AudioContent",
     "Blocked",
     "BodyReader",
@@ -255,6 +264,7 @@ __all__ = [
     "Outcome",
     "Owner",
     "Party",
+    "Pending",
     "PlatformContext",
     "Plugin",
     "PluginError",
@@ -268,6 +278,7 @@ __all__ = [
     "SaysoError",
     "ServiceHost",
     "Session",
+    "Shown",
     "Silence",
     "Size",
     "Socket",
@@ -277,6 +288,8 @@ __all__ = [
     "StillRunning",
     "Stopping",
     "Store",
+    "StreamGone",
+    "StreamUnknown",
     "SuspendedTurn",
     "Text",
     "TextContent",
@@ -302,6 +315,7 @@ __all__ = [
     "Unauthenticated",
     "Usage",
     "__version__",
+    "asked",
     "authenticate",
     "caller_of",
     "checkpoint",
@@ -316,12 +330,15 @@ __all__ = [
     "load_model",
     "log_row",
     "mask",
+    "outcomes_of",
     "parse_request",
     "per_loop",
     "pretty",
     "read_body",
     "running",
     "serve",
+    "sse_frame",
+    "sse_reply",
     "standard_error",
     "state_dir",
     "tool",

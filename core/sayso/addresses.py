@@ -49,7 +49,8 @@ def hide_credentials() -> None:
 
 
 def _hide(record: logging.LogRecord) -> None:
-    client = record.name.partition(".")[0] in _CLIENTS
+    # A record that is made from nothing, as `logging.makeLogRecord` does, has no name yet.
+    client = (record.name or "").partition(".")[0] in _CLIENTS
     names = _ANY if client else _NAMED
     try:
         whole = record.getMessage()

@@ -137,6 +137,7 @@ def _furnished(app: AnyApp, routers: Iterable[tuple[str, Router]], extras: Extra
             allow_origins=server.cors_origins,
             allow_methods=["*"],
             allow_headers=["*"],
+            expose_headers=["Retry-After", "X-Request-Id"],
             allow_credentials="*" not in server.cors_origins,
         )
     return app
@@ -180,7 +181,8 @@ class _Ready:
 
     async def _asked(self) -> Fixed:
         try:
-            self.host.gate.abandoned.check(self.host.config.server.threads)
+            abandoned, workers = self.host.gate.abandoned, self.host.workers
+            abandoned.check(self.host.config.server.threads, workers.blocked)
             await self.host.check_ledger()
         except TurnError as error:
             # Logged once for each cause: the question is asked every few seconds.

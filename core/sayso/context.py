@@ -26,6 +26,12 @@ class Caller(NamedTuple):
     request_fields: Mapping[str, Any] | None = None
     foreign_page: bool = False
     """Whether a web page sent it under a host name that is not known to be ours."""
+    plain: bool = False
+    """Whether its protocol leaves the newer keys of `approvals[]` out, as V1 does."""
+    keep: str = ""
+    """The id under which the stream is kept, for a client that loses it; empty: it is not."""
+    tools: bool = True
+    """Whether the model may call tools: not for what a client asks unseen, such as a title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,8 @@ class DecidedCall:
     `id` is Sayso's; `call_id` is the id that the callable gave the call. When it is carried out
     again, `id` is the same and `fence` greater: an idempotency key, and a token against late
     writes.
+    `platform` is the platform context that the call was approved in, with the credentials of this
+    request; the context of the callable has what is the same for all its decisions.
     """
 
     id: str
@@ -45,6 +53,7 @@ class DecidedCall:
     approved: bool
     reason: str | None = None
     fence: int = 0
+    platform: PlatformContext | None = None
 
 
 class RequestContext:

@@ -12,6 +12,9 @@
     │   ├── UnknownHost              421  a page decides under a name that is not the service's
     │   ├── Unauthenticated          401  no principal for the credentials
     │   ├── ApprovalsPending         409  a new message while calls wait for a decision
+    │   ├── StreamUnknown            404  no such stream of this caller is kept here
+    │   ├── StreamTaken              409  a stream of this id is kept already
+    │   ├── StreamGone               410  the beginning of the stream is not kept any more
     │   ├── StillRunning             503  another request runs this call or turn, beyond our limit
     │   ├── Busy                     503  too many turns in flight, or the service is stopping
     │   └── Stopping                 503  the service stopped before the turn had ended
@@ -170,6 +173,36 @@ class ApprovalsPending(RequestError):
         return {"pending": self.pending}
 
 
+class StreamUnknown(RequestError):
+    """This process keeps no such stream of this caller."""
+
+    status = 404
+    code = "STREAM_NOT_FOUND"
+
+    def __init__(self) -> None:
+        super().__init__("there is no such stream here; send the request again")
+
+
+class StreamTaken(RequestError):
+    """A stream of this id is kept already."""
+
+    status = 409
+    code = "STREAM_TAKEN"
+
+    def __init__(self) -> None:
+        super().__init__("there is a stream of this id; read it on, or choose another id")
+
+
+class StreamGone(RequestError):
+    """The stream is longer than the part of it that is kept."""
+
+    status = 410
+    code = "STREAM_GONE"
+
+    def __init__(self) -> None:
+        super().__init__("the beginning of this stream is not kept any more; send a new request")
+
+
 class StillRunning(RequestError):
     """Another request runs this call or continues this turn, and did not end within our limit."""
 
@@ -244,13 +277,13 @@ class TurnTimeout(TurnError):
 
 
 class Exhausted(TurnError):
-    """Too many abandoned calls of tools are running; the process should be restarted."""
+    """So many abandoned calls go on that the process should be started anew."""
 
     status = 503
     code = "EXHAUSTED"
 
     def __init__(self, count: int, worst: str) -> None:
-        super().__init__(f"{count} abandoned calls of tools go on, most of them of {worst!r}")
+        super().__init__(f"{count} abandoned calls go on, most of them of {worst!r}")
 
 
 class LedgerUnavailable(TurnError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,6 +59,12 @@ class Outcome:
 
 
 Late = Callable[[Outcome], Awaitable[None]]
+_MOMENT = 0.01
+"""Seconds within which a call that can no longer be withdrawn says that it begins."""
+
+
+class NotEnded(Exception):
+    """A call has begun and goes on, and nobody waits for it any more."""
 
 
 class Gate:
@@ -92,13 +99,15 @@ class Gate:
         late: Late | None = None,
         place: Place | None = None,
         call_id: str = "",
+        until: float = math.inf,
     ) -> Outcome:
-        """Run `tool` once and return its outcome; raises only on misuse, and NotBegun.
+        """Run `tool` once and say how it ended; raises only on misuse, NotBegun and NotEnded.
 
         A call that needs approval runs only with the grant for exactly this call, which is spent,
-        and in its `place`; if it does not start in the grant's time, NotBegun is raised. `late` is
-        called with the real outcome of a call that was abandoned as INDETERMINATE. `call_id` is the
-        model's id of a call without a grant.
+        and in its `place`; what has not begun while the grant lets it, or `until` then (monotonic
+        seconds), raises NotBegun. One that has begun and that no timeout ends raises NotEnded then.
+        `late` is told the real end of a call that was given up as INDETERMINATE, or raised
+        NotEnded. `call_id` is what the model calls a call without a grant.
         """
         stated = context.stated_platform
         secrets = stated.secrets() if stated is not None else ()
@@ -117,9 +126,9 @@ class Gate:
             if full:
                 return _full(tool)
             run = _Run(tool, grant, secrets, self.output_limit, start, watched)
-            return await self._in_place(
-                run, place, partial(called, self._begins(run, context)), late
-            )
+            begins = partial(called, self._begins(run, context))
+            call = self.code.in_place(place, _bound(tool, begins, watched, run.own))
+            return await self._timed(run, call, late, until)
         verdict = self.known(tool, context) or await self.verdict(tool, input, context)
         if verdict != "allow":
             raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
@@ -128,8 +137,8 @@ class Gate:
         if tool.timeout is not None:
             run = _Run(tool, None, secrets, self.output_limit, start, watched)
             call = self.code.call(_bound(tool, partial(called, run.begin), watched, run.own))
-            return await self._timed(run, call, late)
-        # A call that cannot be abandoned needs no task of its own.
+            return await self._timed(run, call, late, math.inf)
+        # A call that nobody may have to give up needs no task of its own.
         try:
             if tool.is_async and may_block_here():
                 value = await called()
@@ -161,43 +170,27 @@ class Gate:
 
         return begin
 
-    async def _in_place(
-        self, run: _Run, place: Place, called: Callable[[], Any], late: Late | None
-    ) -> Outcome:
-        call = self.code.in_place(place, _bound(run.tool, called, run.watched, run.own))
-        if run.tool.timeout is not None:
-            return await self._timed(run, call, late)
-        try:
-            value, text = await call
-        except asyncio.CancelledError:
-            run.watched.abandon()
-            raise
-        except Exception as error:
-            return run.failed(error)
-        return _done(value, text, run.secrets, self.output_limit, run.took)
-
     async def _timed(
-        self, run: _Run, calling: Coroutine[Any, Any, _Result], late: Late | None
+        self, run: _Run, calling: Coroutine[Any, Any, _Result], late: Late | None, until: float
     ) -> Outcome:
-        """The end of the call. It is abandoned when the tool's `timeout` is over, counted from its
-        start."""
+        """The end of the call, which is given up when the tool's `timeout` is over since it began;
+        without one at `until`, as one is that has not begun by then."""
         tool, own = run.tool, run.own
-        assert tool.timeout is not None
         call = asyncio.ensure_future(calling)
-        left = tool.timeout
         try:
-            while left > 0:
-                done, _ = await asyncio.wait({call}, timeout=left)
+            while (left := run.left(until)) > 0:
+                done, _ = await asyncio.wait({call}, timeout=None if left == math.inf else left)
                 if done:
                     return run.ended(call)
-                # A call that waits for a thread or a loop has not started, and has all of its time.
-                left = tool.timeout - (run.took if run.started else 0.0)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, NotBegun):
             call.cancel()
             run.watched.abandon()
             raise
         run.watched.abandon()
-        # Only the tool's own task: a task that resists cancellation still has an outcome.
+        if tool.timeout is None:
+            call.add_done_callback(partial(run.report_late, late))
+            raise NotEnded
+        # Only the tool's own task: one that does not let itself be cancelled still has an end.
         for task in own:
             task.get_loop().call_soon_threadsafe(task.cancel)
         call.add_done_callback(partial(run.report_late, late))
@@ -223,6 +216,19 @@ class _Run:
     def begin(self) -> None:
         """Count the time from here, because the next step is the tool."""
         self.start, self.started = time.perf_counter(), True
+
+    def left(self, until: float) -> float:
+        """For how many seconds more the call is waited for; infinite without a limit. Raises
+        NotBegun, from then on for good, for an approved call that has not begun by `until`."""
+        limit, now = self.tool.timeout, time.monotonic()
+        if self.grant is None or self.started:
+            # One that waits for a thread or a loop has not begun, and has all of its time.
+            return until - now if limit is None else limit - (self.took if self.started else 0.0)
+        if now < until:
+            return min(until - now, limit or math.inf)
+        if self.grant.withdraw():
+            raise NotBegun
+        return _MOMENT
 
     @property
     def took(self) -> float:

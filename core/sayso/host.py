@@ -26,11 +26,14 @@ from sayso.config.factories import installed
 from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
 from sayso.decisions.direct import DirectCalls
+from sayso.decisions.replicas import announced
 from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
+from sayso.hosting.buffers import Buffers
 from sayso.hosting.streams import EventStream, Sink, StartedTurn
 from sayso.installing import install_line
+from sayso.ledger.purging import purge_regularly
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
 from sayso.models import Model, NoModel, checked_model, load_model, never_blocks
@@ -50,8 +53,6 @@ from sayso.workers.code import UserCode, is_async_generator_function, is_corouti
 
 logger = logging.getLogger("sayso.host")
 _LOOK = 0.1
-_PURGE_SECONDS = 3600.0
-_SOON = 60.0
 _TO_RECORD = 5.0
 
 
@@ -72,11 +73,13 @@ class ServiceHost:
         self.config = config
         self.plugins = plugins
         self.model = model
+        self.buffers = Buffers()
         self.stopping = False
         self._drained_by: float | None = None
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
         self.code = UserCode(self.workers)
         self.policy = Policy(config.approvals.rules, guarded=self.guarded)
+        self.policy.check(agent)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
         self.ledger = self._ledger()
         self._running: set[EventStream] = set()
@@ -138,10 +141,12 @@ class ServiceHost:
         await self.workers.start()
         try:
             await self.workers.on_engine_loop(self.ledger.open)
-            purging = self.workers.on_engine_loop(self._purge)
+            approvals = self.config.approvals
+            purging = self.workers.on_engine_loop(partial(purge_regularly, self.ledger, approvals))
             async with (
                 resources(self, self.plugins),
                 self._ending(),
+                announced(self.ledger, self.agent, self.workers),
                 self.plugins.lifespans(self, only=only),
             ):
                 yield
@@ -175,18 +180,6 @@ class ServiceHost:
 
     def _ledger(self) -> Ledger:
         return ledger_of(self.config, self.agent.id, for_callable=self.agent.function is not None)
-
-    async def _purge(self) -> None:
-        """Remove old data from the ledger, after the start and every hour, or when it is due."""
-        approvals = self.config.approvals
-        pause = min(_PURGE_SECONDS, max(_SOON, min(approvals.retention, approvals.ttl)))
-        await asyncio.sleep(_SOON)
-        while True:
-            try:
-                await self.ledger.purge(approvals.retention, approvals.log_retention)
-            except Exception:
-                logger.warning("the ledger could not be purged", exc_info=True)
-            await asyncio.sleep(pause)
 
     async def _finish_background(self, seconds: float) -> None:
         """Let claimed calls end and be recorded, for at most `seconds`."""

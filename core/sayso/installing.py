@@ -93,7 +93,7 @@ def _is_there(checkout: Path, name: str) -> bool:
 
 
 def _folder(name: str) -> str:
-    return f"plugins/{name.removeprefix('sayso-')}"
+    return f"plugins/{name.removeprefix('sayso-').replace('-', '_')}"
 
 
 def _folders(checkout: Path, name: str, extras: Collection[str]) -> Folders:
@@ -106,7 +106,7 @@ def _folders(checkout: Path, name: str, extras: Collection[str]) -> Folders:
     # An extra of the core usually is the plugin of this name.
     plugins = sorted(file.parent.name for file in checkout.glob("plugins/*/pyproject.toml"))
     for plugin in plugins if "all" in extras else [one for one in extras if one in plugins]:
-        yield from _folders(checkout, f"sayso-{plugin}", ())
+        yield from _folders(checkout, f"sayso-{plugin.replace('_', '-')}", ())
     yield ".", [extra for extra in extras if extra not in plugins]
 
 

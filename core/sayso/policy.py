@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import unicodedata
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -10,12 +11,15 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Literal
 
+from sayso.agent import Agent
 from sayso.config.settings import ApprovalRule
+from sayso.errors import ConfigError
 from sayso.tools import Tool
 from sayso.wire.canonical import canonical
 from sayso.wire.characters import unseen
 from sayso.wire.messages import PlatformContext
 
+logger = logging.getLogger("sayso.tools")
 Verdict = Literal["allow", "require", "deny"]
 
 
@@ -91,9 +95,23 @@ class Policy:
             and any(r.action == "allow" and fnmatchcase(tool.name, r.tool) for r in self.rules)
         ]
 
+    def check(self, agent: Agent) -> None:
+        """Raise ConfigError for rules that fit none of the agent's tools: a misspelt one would seem
+        to gate something. Of an agent whose tools come from outside it is told once they have
+        come."""
+        idle = self.idle([*agent.tools.values()])
+        if agent.sources:
+            agent.tool_listeners.append(_Watch(self, agent))
+        elif idle:
+            names = ", ".join(agent.tools) or "none"
+            raise ConfigError(
+                f"approvals.rules name tools that the agent does not have: {_named(idle)}; mend "
+                f"the names, or leave those rules out; its tools are: {names}"
+            )
+
     def idle(self, tools: Sequence[Tool[..., Any]]) -> list[str]:
-        """The names in rules that match no tool; they may be misspelt."""
-        names = dict.fromkeys(rule.tool for rule in self.rules)
+        """The names in rules that match no tool, misspelt perhaps."""
+        names = dict.fromkeys(rule.tool for rule in self.rules if rule.tool.strip("*"))
         return [n for n in names if not any(fnmatchcase(tool.name, n) for tool in tools)]
 
     def misnamed(self, tools: Sequence[Tool[..., Any]]) -> list[tuple[str, str]]:
@@ -105,6 +123,26 @@ class Policy:
             if (meant := [tool for tool in tools if fnmatchcase(tool.name, pattern)])
             and not any(tool.takes(name) for tool in meant)
         ]
+
+
+class _Watch:
+    """Tells of the rules that no tool fits, when the tools are known or have become other ones."""
+
+    def __init__(self, policy: Policy, agent: Agent) -> None:
+        self._policy, self._agent = policy, agent
+        self._told: list[str] = []
+
+    def __call__(self) -> None:
+        idle = self._policy.idle([*self._agent.tools.values()])
+        if idle and idle != self._told:
+            logger.warning(
+                "approvals.rules name tools that the agent does not have now: %s", _named(idle)
+            )
+        self._told = idle
+
+
+def _named(patterns: Sequence[str]) -> str:
+    return ", ".join(map(repr, patterns))
 
 
 def forbidden(name: str) -> str:

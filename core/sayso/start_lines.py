@@ -116,9 +116,6 @@ def _rules(host: Served) -> Iterator[str]:
     tools = list(host.agent.tools.values())
     if loosened := host.policy.loosened(tools):
         yield f"warning: rules let run without approval: {', '.join(loosened)}"
-    if idle := host.policy.idle(tools):
-        named = ", ".join(map(repr, idle))
-        yield f"warning: approvals.rules name tools that the agent does not have: {named}"
     if misnamed := host.policy.misnamed(tools):
         named = ", ".join(f"{name!r} of {tool!r}" for name, tool in misnamed)
         yield f"warning: approvals.rules name arguments that none of a rule's tools has: {named}"

@@ -27,6 +27,7 @@ from sayso import (
     LedgerUnavailable,
     LogRow,
     Owner,
+    Pending,
     Proposal,
     SuspendedTurn,
     Transaction,
@@ -35,7 +36,7 @@ from sayso import (
 )
 
 T = TypeVar("T")
-_EMPTY: dict[str, Any] = {"proposals": {}, "turns": {}, "log": [], "heads": {}}
+_EMPTY: dict[str, Any] = {"proposals": {}, "turns": {}, "log": [], "heads": {}, "notes": {}}
 
 
 class FileStore:
@@ -102,11 +103,12 @@ class FileStore:
     def _read(self) -> dict[str, Any]:
         try:
             rows: dict[str, Any] = json.loads(self._path.read_text(encoding="ascii"))
-            return rows
         except FileNotFoundError:
-            return json.loads(json.dumps(_EMPTY))  # type: ignore[no-any-return]
+            rows = {}
         except (OSError, ValueError) as error:
             raise LedgerUnavailable(f"it cannot be read ({type(error).__name__})") from None
+        empty: dict[str, Any] = json.loads(json.dumps(_EMPTY))
+        return empty | rows
 
     def _write(self, rows: dict[str, Any]) -> None:
         draft = self._path.with_suffix(".draft")
@@ -150,6 +152,23 @@ class _Transaction:
             found = [row for row in found if beyond(_place(row), last)]
         return found[:limit]
 
+    def pending(self, after: tuple[float, int, str] | None, limit: int) -> list[Pending]:
+        found = self.find(state="PENDING", newest=True)
+        rows = [row for row in found if after is None or _place(row) < after]
+        return [
+            Pending(
+                row.id,
+                row.created,
+                row.index,
+                row.expires,
+                row.agent,
+                row.principal,
+                row.tenant,
+                row.address,
+            )
+            for row in rows[:limit]
+        ]
+
     def put(self, proposal: Proposal) -> None:
         self.rows["proposals"][proposal.id] = asdict(proposal)
         self.changed = True
@@ -160,6 +179,16 @@ class _Transaction:
 
     def put_turn(self, turn: SuspendedTurn) -> None:
         self.rows["turns"][turn.id] = asdict(turn)
+        self.changed = True
+
+    def notes(self, prefix: str) -> dict[str, str]:
+        notes: dict[str, str] = self.rows["notes"]
+        return {name: text for name, text in notes.items() if name.startswith(prefix)}
+
+    def note(self, name: str, text: str | None) -> None:
+        self.rows["notes"].pop(name, None)
+        if text is not None:
+            self.rows["notes"][name] = text
         self.changed = True
 
     def append_log(self, chain: int, entry: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import base64
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +22,7 @@ from sayso import (
     Caller,
     Config,
     LocalShell,
+    Message,
     RequestContext,
     ServiceHost,
     Tool,
@@ -489,6 +490,83 @@ def test_an_approved_call_that_waits_for_a_credential_runs_when_it_comes(served:
     renewed = {"platform_token": "token-2-of-the-user"}
     assert service.chat(user("", data=data, platform_context=renewed))["content"] == "done"
     assert value_of(seen[0], "platform_token") == "token-2-of-the-user"
+
+
+class Acting:
+    """A callable that proposes `count` calls and carries them out; it notes where."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.count = count
+        self.acted: list[tuple[PlatformContext, list[PlatformContext | None]]] = []
+
+    def __call__(self, messages: Sequence[Message], context: RequestContext) -> Any:
+        if context.decisions:
+            self.acted.append((context.platform, [c.platform for c in context.decisions]))
+            return "done"
+        calls = [{"id": f"c{n}", "name": "wipe", "input": {"n": n}} for n in range(self.count)]
+        return {"data": {"tool_calls": calls}}
+
+
+@pytest.mark.parametrize(
+    ("proposed", "decided", "acts_in"),
+    [
+        ("dev", None, "dev"),
+        ("dev", "dev", "dev"),
+        (None, "prod", None),
+        (None, None, None),
+    ],
+)
+def test_callable_carries_out_what_was_approved_where_it_was_approved(
+    served: Serve, proposed: str | None, decided: str | None, acts_in: str | None
+) -> None:
+    acting = Acting()
+    service = served(acting)
+
+    def place(namespace: str | None) -> Json:
+        return {"platform_context": {"k8s_namespace": namespace}} if namespace else {}
+
+    reply = service.chat(user("go", **place(proposed)))
+    data = {"tool_calls": [approved(call) for call in reply["data"]["tool_calls"]]}
+    service.chat(user("", data=data, **place(decided)))
+    ((platform, (own,)),) = acting.acted
+    assert own is not None
+    assert (platform.k8s_namespace, own.k8s_namespace) == (acts_in, acts_in)
+
+
+def test_callable_carries_nothing_out_in_another_place_than_was_approved(served: Serve) -> None:
+    acting = Acting(2)
+    service = served(acting)
+    dev, prod = ({"platform_context": {"k8s_namespace": name}} for name in ("dev", "prod"))
+    reply = service.chat(user("go", **dev))
+    calls = reply["data"]["tool_calls"]
+    data = {"tool_calls": [approved(call) for call in calls]}
+    assert service.ask(user("", data=data, **prod)).types == {"approval_context_changed"}
+    for call in calls:
+        decide = service.app.host.calls.decide
+        asyncio.run(decide(call["id"], Caller("console"), approved=True, run=False))
+    # Approved elsewhere, and looked at from another place: they wait, in whatever form.
+    restated = service.chat(said(reply), user("", **prod))
+    assert [c["id"] for c in restated["data"]["tool_calls"]] == [c["id"] for c in calls]
+    assert acting.acted == []
+    service.chat(said(reply), user("", data=data, **dev))
+    assert len(acting.acted) == 1
+
+
+def test_callable_that_reads_its_context_waits_for_a_credential_that_was_there(
+    served: Serve,
+) -> None:
+    acting = Acting()
+    service = served(acting)
+    reply = service.chat(user("go", platform_context={"platform_token": "token-1-of-the-user"}))
+    data = {"tool_calls": [approved(call) for call in reply["data"]["tool_calls"]]}
+    waits = service.chat(said(reply), user("", data=data))
+    assert "needs platform_token" in waits["content"]
+    assert acting.acted == []
+    renewed = {"platform_token": "token-2-of-the-user"}
+    service.chat(said(reply), user("", data=data, platform_context=renewed))
+    ((platform, _),) = acting.acted
+    assert platform.platform_token is not None
+    assert platform.platform_token.get_secret_value() == "token-2-of-the-user"
 
 
 def test_tools_that_read_no_context_ask_for_no_credential(served: Serve) -> None:

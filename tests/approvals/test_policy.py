@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
@@ -27,7 +27,7 @@ from pydantic.alias_generators import to_camel
 from serving import Json, Serve, approved, said, until, user
 from typing_extensions import TypedDict
 
-from sayso import Call, cli, tool
+from sayso import Call, ConfigError, Tool, cli, tool
 from sayso.config.settings import ApprovalRule
 from sayso.models import Result
 from sayso.policy import Policy
@@ -398,14 +398,53 @@ def test_the_start_says_what_is_loosened(served: Serve) -> None:
     assert "warning: rules let run without approval: gated" in reported
 
 
-def test_the_start_says_which_rules_name_no_tool(served: Serve) -> None:
+def test_rules_that_name_no_tool_stop_the_start(served: Serve) -> None:
     agent, _ = scripted(["hi"], [gated, open_])
     rules = [{"tool": name, "action": "deny"} for name in ("gaetd", "wipe_*", "g*", "wipe_*")]
-    reported = served(agent, approvals__rules=rules).app.host.describe()
-    wrong = "warning: approvals.rules name tools that the agent does not have: 'gaetd', 'wipe_*'"
-    assert wrong in reported
-    only = served(agent, approvals__rules=rules[2:3]).app.host.describe()
-    assert not [line for line in only if "approvals.rules" in line]
+    with pytest.raises(ConfigError) as refused:
+        served(agent, approvals__rules=rules)
+    assert str(refused.value) == (
+        "approvals.rules name tools that the agent does not have: 'gaetd', 'wipe_*'; mend the "
+        "names, or leave those rules out; its tools are: gated, open_"
+    )
+    assert served(agent, approvals__rules=rules[2:3]).chat(user("hi"))["content"] == "hi"
+
+
+def test_rule_for_every_tool_never_stops_the_start(served: Serve) -> None:
+    rules = [{"tool": name, "action": "deny"} for name in ("*", "**")]
+    assert served(lambda messages: "hi", approvals__rules=rules).chat(user("hi"))["content"] == "hi"
+
+
+class Late:
+    """A source whose tools are known after a while."""
+
+    def __init__(self) -> None:
+        self.known: list[Tool] = []
+
+    async def open(self, host: Any, changed: Callable[[], None]) -> None:
+        self.changed = changed
+
+    def tools(self) -> Sequence[Tool]:
+        return self.known
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+def test_rules_are_looked_at_once_the_tools_from_outside_are_known(
+    served: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = Late()
+    agent, _ = scripted(["hi"], [source])
+    warning = "approvals.rules name tools that the agent does not have now: 'gaetd'"
+    service = served(agent, approvals__rules=[{"tool": "gaetd", "action": "deny"}])
+    assert warning not in caplog.text
+    source.known = [gated]
+    source.changed()
+    source.known = [gated, open_]
+    source.changed()
+    assert caplog.text.count(warning) == 1
+    assert service.chat(user("hi"))["content"] == "hi"
 
 
 @pytest.mark.parametrize(("closed", "misnamed"), [({}, []), (CLOSED, [("other", "*")])])
@@ -435,7 +474,6 @@ def test_the_start_says_which_rules_name_an_argument_that_no_tool_of_theirs_has(
         {"tool": "fixed", "arguments": {"zone": 1, "service": "a"}},
         {"tool": "anything", "arguments": {"whatever": 1}},
         {"tool": "*", "arguments": {"names": "a", "service": "a"}},
-        {"tool": "none", "arguments": {"nothing": "a"}},
     ]
     for rule in known:
         rule["action"] = "deny"

@@ -202,12 +202,19 @@ class Section6(RuleBasedStateMachine):
                 types.add("approval_conflict")
             if types & {"approval_conflict", "approval_expired"} and self.contradicted(one, known):
                 continue
-            if one.approved and one.input is not None:
-                same = one.input in (known.row.input, known.edited)
-                allowed = known.state == "PENDING" and edit(known.row, one.input) is not None
-                if not same and not allowed:
-                    types.add("approval_changed")
+            if one.approved and not self.names_what_runs(one, known, choices):
+                types.add("approval_changed")
         return types
+
+    def names_what_runs(self, one: Choice, known: Known, choices: list[Choice]) -> bool:
+        again = known.state == "INDETERMINATE" and known.row.idempotent
+        waits = known.state in ("PENDING", "APPROVED") or again
+        if one.input is None:
+            beside = [c for c in choices if c.id == one.id and not c.copy and c.input is not None]
+            return not (waits and known.edited) or bool(beside)
+        inputs = [known.edited or known.row.input] if waits else [known.row.input, known.edited]
+        allowed = known.state == "PENDING" and edit(known.row, one.input) is not None
+        return one.input in inputs or allowed
 
     def contradicted(self, one: Choice, known: Known) -> bool:
         if one.approved:
@@ -374,8 +381,9 @@ class Section6(RuleBasedStateMachine):
         self.paused.add(owner.owner)
         self.pass_time(GONE)
         if known.state == "INDETERMINATE" and known.row.idempotent and others:
-            (second,) = self.do(decide(others[0], approve(known.row))).grants
-            self.take(others[0], [approve(known.row)])
+            again = approve(known.row, input=known.edited or known.row.input)
+            (second,) = self.do(decide(others[0], again)).grants
+            self.take(others[0], [again])
             self.grants.append((others[0], second))
         self.paused.discard(owner.owner)
 

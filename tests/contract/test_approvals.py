@@ -751,6 +751,57 @@ def test_call_that_was_edited_elsewhere_is_restated_with_what_would_run(
     assert reply["data"]["executed_tool_calls"][0]["input"] == whole("b")
 
 
+def test_v2_states_the_revision_of_what_is_proposed_and_v1_does_not(served: Serve) -> None:
+    def stated(path: str, stream: bool) -> list[Json]:
+        agent, _ = scripted([[delete("a")]], Counted().tools)
+        answer = served(agent).ask(user("delete a"), path=path, stream=stream)
+        if not stream:
+            found: list[Json] = answer.json()["data"]["approvals"]
+            return found
+        return [i for e in answer.events if e["type"] == "approvals" for i in e["approvals"]]
+
+    for stream in (False, True):
+        assert [item["revision"] for item in stated("v2", stream)] == [1]
+        assert ["revision" in item for item in stated("v1", stream)] == [False]
+
+
+@pytest.mark.parametrize("carrier", ["tool_calls", "approvals"])
+@PATHS
+def test_decision_counts_for_the_revision_that_it_says_to_have_seen(
+    served: Serve, path: str, carrier: str
+) -> None:
+    r = Round(served, path=path, tool={"editable": ["name"]})
+    edit_elsewhere(r, "b")
+    (shown,) = r.reply["data"][carrier]
+
+    def decide(**changes: Any) -> Any:
+        data = {carrier: [approved(shown, **changes)]}
+        return r.ask(r.first, said(r.reply), user("", data=data))
+
+    assert decide(seen=1).types == {"approval_changed"}
+    assert decide(seen=0).status == 422
+    assert r.tools.runs == []
+    assert decide(seen=2, input=whole("b")).status == 200
+    assert r.tools.names == ["b"]
+
+
+@PATHS
+def test_decision_that_says_nothing_of_what_was_seen_does_not_start_an_edited_call(
+    served: Serve, path: str
+) -> None:
+    r = Round(served, path=path, tool={"editable": ["name"]})
+    edit_elsewhere(r, "b")
+
+    def decide(**changes: Any) -> Any:
+        data = {"approvals": [{"id": r.call["id"], "execute": True, **changes}]}
+        return r.ask(r.first, said(r.reply), user("", data=data))
+
+    assert decide().types == {"approval_changed"}
+    assert r.tools.runs == []
+    assert decide(seen=2).status == 200
+    assert r.tools.names == ["b"]
+
+
 def test_changed_input_counts_beside_a_carrier_that_states_none(served: Serve) -> None:
     r = Round(served, tool={"editable": ["name"]})
     carriers = [

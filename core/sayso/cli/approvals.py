@@ -151,7 +151,10 @@ def show(config_file: Path | None, id: str) -> None:
 @command.command(short_help="Approve a pending call; it runs when its caller sends it back.")
 @config_option
 @click.argument("id")
-def approve(config_file: Path | None, id: str) -> None:
+@click.option(
+    "--seen", type=click.IntRange(1), help="The revision that you saw, once it was edited."
+)
+def approve(config_file: Path | None, id: str, seen: int | None) -> None:
     """Approve the call ID.
 
     It is recorded as APPROVED and runs, once, in the service, when its caller sends it back.
@@ -162,7 +165,7 @@ def approve(config_file: Path | None, id: str) -> None:
       {"messages": [{"role": "user", "content": "",
         "data": {"approvals": [{"id": "ID", "execute": true}]}}]}
     """
-    row = in_that_of(config_file, id, lambda ledger: _decide(ledger, id, True, None))
+    row = in_that_of(config_file, id, lambda ledger: _decide(ledger, id, True, None, seen))
     click.echo(f"{row.id}  {row.state}  {_what(row)}")
     if row.state == "APPROVED":
         click.echo(
@@ -193,10 +196,12 @@ async def _settled(ledger: Ledger, id: str) -> Proposal:
     return rows[id]
 
 
-async def _decide(ledger: Ledger, id: str, approved: bool, reason: str | None) -> Proposal:
+async def _decide(
+    ledger: Ledger, id: str, approved: bool, reason: str | None, seen: int | None = None
+) -> Proposal:
     row = await _settled(ledger, id)
     who = Requester(row.principal, row.tenant, None, "cli", None)
-    choice = Choice(id, row.kind, approved, ("id",), True, reason)
+    choice = Choice(id, row.kind, approved, ("id",), True, reason, seen=seen)
     try:
         decided = await ledger.decide(
             [choice], [], who, Conversation(), claim=False, decided_by=_person()

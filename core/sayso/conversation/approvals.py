@@ -116,6 +116,7 @@ def _of_call(call: ToolCall, loc: tuple[str | int, ...], newest: bool) -> Choice
         call.rejection_reason or None,
         call.name,
         copied(call.input),
+        seen=call.seen,
     )
 
 
@@ -131,6 +132,7 @@ def _of_approval(item: Approval, loc: tuple[str | int, ...], newest: bool) -> Ch
         item.name if "name" in stated and item.name else None,
         copied(item.input) if "input" in stated else None,
         through_approvals=True,
+        seen=item.seen,
     )
 
 
@@ -155,6 +157,7 @@ def _commands(data: Data, index: int, newest: bool) -> list[Choice]:
                 copy=not (command.execute or command.rejection_reason),
                 message=index,
                 ordinal=ordinal,
+                seen=command.seen,
             )
         )
     return found
@@ -232,8 +235,11 @@ def tool_call(row: Proposal) -> ToolCall:
     )
 
 
-def approval(row: Proposal, *, execute: bool = False) -> Approval:
-    """The proposal in the form for both kinds; `input` is what runs, edits included."""
+def approval(row: Proposal, *, execute: bool = False, plain: bool = False) -> Approval:
+    """The proposal in the shape that holds both kinds; `input` is what runs, edits included.
+
+    A `plain` one has no keys that V1 does not know.
+    """
     return Approval(
         id=row.id,
         type=row.kind,
@@ -244,6 +250,7 @@ def approval(row: Proposal, *, execute: bool = False) -> Approval:
         intent=row.intent,
         input_description=row.input_description,
         bound=copied(row.bound),
+        revision=None if plain else row.revision,
     )
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from sayso.ledger import Proposal
+from sayso.wire.messages import Data
 
 _NO_OUTPUT = "(no output)"
 NOT_DECIDED = "Not run: not decided. Nobody has approved or rejected this yet."
@@ -45,6 +46,22 @@ def outcome_text(row: Proposal) -> tuple[str, bool]:
         return _TOO_LATE, True
     # A newer Sayso may have further states.
     return _WITHOUT_RESULT.get(row.state, LOST), True
+
+
+def known_since(data: Data, rows: Mapping[str, Proposal]) -> str:
+    """What is added to a recorded reply that told of unknown outcomes, of which some are known by
+    now: they are stated with it, and its text says otherwise."""
+    stated_outcomes = [*data.outcomes, *data.executed_cmds]
+    unknown = [d.id for d in stated_outcomes if d.id and d.output.startswith("Outcome unknown:")]
+    known = [rows[id_] for id_ in unknown if id_ in rows and rows[id_].state in ("DONE", "FAILED")]
+    if not known:
+        return ""
+    names = ", ".join(dict.fromkeys(_what(row) for row in known if not row.purged))
+    return f"Since this was written it has become known how {names} ended: see its outcome."
+
+
+def _what(row: Proposal) -> str:
+    return str(row.input.get("command")) if row.kind == "command" else row.name
 
 
 def late_note(row: Proposal) -> str:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -77,10 +77,31 @@ def changed(agent: Agent, now: Mapping[str, Any], row: Proposal) -> tuple[str, s
 
 def acting(row: Proposal, context: RequestContext) -> RequestContext:
     """The context that the call of `row` gets: what was approved, in the request that starts it."""
-    if row.context is None:
+    return context if row.context is None else _acting(row.context, context)
+
+
+def carrying_out(rows: Iterable[Proposal], context: RequestContext) -> RequestContext:
+    """The context of a callable that carries out all these calls: what was approved, as far as that
+    is the same for all of them; where it is not, each call has its own (`DecidedCall.platform`)."""
+    found = [row.context for row in rows if row.context is not None]
+    if not found:
         return context
+    first, *others = found
+    shared = {n: value for n, value in first.items() if all(o.get(n) == value for o in others)}
+    return _acting(shared, context)
+
+
+def platform_of_call(row: Proposal, context: RequestContext) -> PlatformContext | None:
+    """The platform context that was approved with the call."""
+    stated = context.stated_platform
+    if row.context is None:
+        return stated
+    return places.restored(row.context, stated or PlatformContext())
+
+
+def _acting(recorded: Mapping[str, Any], context: RequestContext) -> RequestContext:
     stated = context.stated_platform or PlatformContext()
-    platform = places.restored(row.context, stated)
+    platform = places.restored(recorded, stated)
     if platform is stated:
         return context
     made = RequestContext(
@@ -112,6 +133,8 @@ def _needs(agent: Agent, row: Proposal, credential: str) -> bool:
     if row.kind == "command":
         shell = agent.commands
         return shell is not None and (shell.reads_context or credential == "kubeconfig")
+    if agent.function is not None:
+        return agent.argument_count > 1
     tool = agent.tools.get(row.name)
     return tool is not None and tool.reads_context
 

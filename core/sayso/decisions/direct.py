@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from sayso.decisions.deed import tool_deed
 from sayso.decisions.direct_decision import DirectDecision, Ran
 from sayso.decisions.places import place
 from sayso.decisions.requested import proposal, requester
-from sayso.decisions.waiting import Waiting, undone
+from sayso.decisions.waiting import Waiting, settled, undone
 from sayso.engine import Engine
 from sayso.errors import ToolInputError
 from sayso.gate import Outcome
@@ -158,6 +159,7 @@ class DirectCalls:
         reason: str | None = None,
         input: Mapping[str, Any] | None = None,
         edited: Mapping[str, Any] | None = None,
+        seen: int | None = None,
         session: Session | None = None,
         platform: PlatformContext | None = None,
         update: Update | None = None,
@@ -168,8 +170,10 @@ class DirectCalls:
         """Decide the call `id`, run it when approved, and give its row with the outcome.
 
         At most once: a decided call gives its recorded outcome, one that runs elsewhere is waited
-        for at most `wait` seconds (StillRunning). `input`, when given, must be what was proposed;
-        `edited` is the input to run instead, where the tool is editable and takes it. With
+        for at most `wait` seconds (StillRunning). `input`, when given, must be what would run;
+        `edited` is the input to run instead, where the tool is editable and takes it. `seen` is the
+        revision that the approver was shown: once the input was edited, an approval states `input`
+        or `seen`. With
         `run` false an approval is only recorded, for the protocol that proposed the call to run.
         `ran` gets the outcome with its raw value when it is this request that runs the call.
         Raises InvalidRequest with `approval_not_issued`, `approval_changed`,
@@ -184,7 +188,7 @@ class DirectCalls:
         if not approved and why is None:
             why = "no reason given"
         choice = Choice(
-            id, kind, approved, loc=("body", "id"), newest=True, reason=why, input=given
+            id, kind, approved, loc=("body", "id"), newest=True, reason=why, input=given, seen=seen
         )
         decision = DirectDecision(self._engine, choice, who, context, changes, run, ran)
 
@@ -214,13 +218,25 @@ class DirectCalls:
 
     async def look(self, id: str, caller: Caller) -> Proposal | None:
         """The call `id` as it stands, or None if it is not visible to this caller."""
+        return (await self.standing([id], caller)).get(id)
+
+    async def standing(self, ids: Sequence[str], caller: Caller) -> Mapping[str, Proposal]:
+        """Those of the calls `ids` that are visible to this caller, by their ids, as they stand."""
         who = requester(caller)
 
-        async def work() -> Proposal | None:
-            found = await self._engine.ledger.decide([], [id], who, Conversation(), dry=True)
-            return found.rows.get(id)
+        async def work() -> Mapping[str, Proposal]:
+            found = await self._engine.ledger.decide([], ids, who, Conversation(), dry=True)
+            return {id_: found.rows[id_] for id_ in ids if id_ in found.rows}
 
         return await self._engine.code.workers.on_engine_loop(work)
+
+    async def settled(self, ids: Sequence[str], caller: Caller, wait: float) -> list[Proposal]:
+        """The calls `ids` that are visible to this caller, once none of them is pending, or as they
+        stand after `wait` seconds."""
+        look = partial(
+            settled, self._engine.ledger, ids, requester(caller), time.monotonic() + wait
+        )
+        return await self._engine.code.workers.on_engine_loop(look)
 
     async def pending(
         self, caller: Caller, limit: int = 100, *, size: int = PAGE_SIZE, after: str | None = None

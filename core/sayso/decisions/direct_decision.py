@@ -69,7 +69,7 @@ class DirectDecision:
             await self.engine.fire(outcome.event(approvals.approval(row, execute=True)))
 
         for choice, known in found.starts if self.run else ():
-            start = Start(choice, known.id, found, self.who, latest(until))
+            start = Start(choice, known.id, found, self.who, latest(until), until)
             await carry_out(self.engine, start, self.context, ended, unrecorded)
         return rows.get(row.id) or found.rows[row.id]
 

@@ -60,10 +60,10 @@ class Edits:
             raise ToolInputError("it holds a secret of the platform context")
         # What was left as it was runs as it was recorded: a client may have rounded a number.
         edited = {
-            name: row.input[name] if _equal(name, stated, row.input) else value
+            name: row.runs[name] if _equal(name, stated, row.runs) else value
             for name, value in stated.items()
         }
-        key = canonical([row.id, edited])
+        key = canonical([row.id, row.revision, edited])
         if key not in self._read:
             if key in self._unread:
                 raise _Unread
@@ -71,7 +71,7 @@ class Edits:
             return edited
         if isinstance(known := self._read[key], ToolInputError):
             raise known
-        return known if _may_change(tool, row.input, known) else None
+        return known if _may_change(tool, row.runs, known) else None
 
     async def _have_read(self) -> None:
         unread, self._unread = self._unread, {}

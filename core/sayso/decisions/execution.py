@@ -8,16 +8,16 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from functools import partial
 from typing import Any
 
 from sayso.commands import CommandResult
 from sayso.context import RequestContext
 from sayso.decisions.deed import acting
-from sayso.decisions.starts import Start, hand_back, is_ready
+from sayso.decisions.starts import Start, hand_back, is_ready, rested
 from sayso.engine import Engine, Unrecorded
 from sayso.errors import LedgerUnavailable, reasons
-from sayso.gate import Outcome
+from sayso.gate import NotEnded, Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.beginnings import NotBegun
 from sayso.ledger.choices import Continuation, Grant
@@ -32,6 +32,7 @@ _NOTE = 1024
 _AGAIN = "(Run again: the outcome of an earlier run is unknown.)"
 
 Ran = Callable[[Proposal, Outcome], Awaitable[None]]
+Late = Callable[[Outcome], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +58,34 @@ async def carry_out(
     handed back, and `start` tells why; its row tells of one that another request runs. Never raises
     for what the tool does; see `record` for `unrecorded`.
     """
-    for times in count():
+    while True:
         if not await is_ready(engine, start):
-            return
-        try:
-            before = state_of(context.session)
-            outcome = await _outcome(engine, start, acting(start.row, context))
-        except NotBegun:
-            if await hand_back(engine, start, times):
+            if await rested(start):
                 continue
             return
-        await _ended(engine, start, context, before, outcome, ran, unrecorded, resume)
+        before = state_of(context.session)
+        ended = partial(_ended, engine, start, context, before, ran, unrecorded)
+        try:
+            outcome = await _outcome(engine, start, acting(start.row, context), ended)
+        except NotBegun:
+            if await hand_back(engine, start):
+                continue
+            return
+        except NotEnded:
+            assert start.grant is not None
+            await engine.ledger.abandon(start.grant)
+            return
+        await ended(outcome, resume)
         return
 
 
-async def _outcome(engine: Engine, start: Start, context: RequestContext) -> Outcome:
+async def _outcome(engine: Engine, start: Start, context: RequestContext, ended: Late) -> Outcome:
     row = start.row
     try:
         if row.kind == "command":
             return await _command(engine, start, context)
-        return await _tool(engine, start, context)
-    except NotBegun:
+        return await _tool(engine, start, context, ended)
+    except (NotBegun, NotEnded):
         raise
     except Exception as error:
         secrets = context.platform.secrets()
@@ -90,10 +98,10 @@ async def _ended(
     start: Start,
     context: RequestContext,
     before: dict[str, Any] | None,
-    outcome: Outcome,
     ran: Ran,
     unrecorded: Unrecorded,
-    resume: Resume | None,
+    outcome: Outcome,
+    resume: Resume | None = None,
 ) -> None:
     """Record the outcome of a call that has ended, and tell `ran`."""
     row, grant = start.row, start.grant
@@ -178,7 +186,7 @@ async def _finish(
     return recorded
 
 
-async def _tool(engine: Engine, start: Start, context: RequestContext) -> Outcome:
+async def _tool(engine: Engine, start: Start, context: RequestContext, ended: Late) -> Outcome:
     row, grant = start.row, start.grant
     assert grant is not None
     tool = engine.agent.tools.get(row.name)
@@ -190,7 +198,11 @@ async def _tool(engine: Engine, start: Start, context: RequestContext) -> Outcom
         await record(engine, grant, outcome)
 
     place, session = start.place, context.session
-    return await engine.gate.run(tool, row.runs, session, context, grant, late, place)
+    # Of a call that was given up as unknown the handlers have heard already.
+    then = ended if tool.timeout is None else late
+    return await engine.gate.run(
+        tool, row.runs, session, context, grant, then, place, until=start.ends
+    )
 
 
 async def _command(engine: Engine, start: Start, context: RequestContext) -> Outcome:

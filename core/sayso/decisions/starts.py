@@ -7,7 +7,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from random import uniform
 
 from sayso.engine import Engine
 from sayso.errors import LedgerUnavailable
@@ -19,7 +18,6 @@ from sayso.workers.places import Place
 _RESERVE = 1.0
 _SOON = 0.02
 """Seconds within which a place has to be there for the decision and the claim to go together."""
-_PAUSE = 0.05
 _NO_PLACE = "no thread was free for it in time"
 _TOO_LATE = "the service stood still, or reached it too late"
 _NO_STORE = "the approvals store did not answer"
@@ -34,13 +32,15 @@ NOT_BEGUN = (
 @dataclass(slots=True)
 class Start:
     """An approved call on its way: `place` and `grant` as far as it has them, else `why` it has not
-    begun. It may wait for its place until `until` (monotonic seconds)."""
+    begun. It may wait for its place until `until` (monotonic seconds), and is waited for until
+    `ends`, when its request is over."""
 
     choice: Choice
     id: str
     found: Decided
     who: Requester
     until: float
+    ends: float
     place: Place | None = None
     grant: Grant | None = None
     why: str = ""
@@ -130,25 +130,31 @@ async def _claim(engine: Engine, start: Start) -> None:
         start.why = _NO_STORE
 
 
-async def hand_back(engine: Engine, start: Start, times: int) -> bool:
-    """Hand back the claim of a call that did not begin; whether it is to be claimed again."""
-    grant, start.grant = start.grant, None
-    start.leave()
-    assert grant is not None
-    await engine.ledger.give_back([grant])
-    try:
-        start.found.rows |= await engine.ledger.settle([start.id])
-    except LedgerUnavailable:
-        start.why = _NO_STORE
+async def rested(start: Start) -> bool:
+    """Whether the call rested and may be tried again now: an earlier start of it came to nothing,
+    here or in another process."""
+    pause = start.found.resting.pop(start.id, 0.0)
+    if not pause or start.why:
         return False
-    if not start.row.startable:
-        return False
-    pause = _PAUSE * 2**times * uniform(0.5, 1.5)
     if time.monotonic() + pause > start.until:
         start.why = _TOO_LATE
         return False
     await asyncio.sleep(pause)
     return True
+
+
+async def hand_back(engine: Engine, start: Start) -> bool:
+    """Hand back the claim of a call that did not begin; whether it is to be claimed again."""
+    grant, start.grant = start.grant, None
+    start.leave()
+    assert grant is not None
+    await engine.ledger.give_back([grant], refused=True)
+    try:
+        start.found.rows |= await engine.ledger.settle([start.id])
+    except LedgerUnavailable:
+        start.why = _NO_STORE
+        return False
+    return start.row.startable
 
 
 def words(row: Proposal, why: str) -> str:

@@ -6,36 +6,38 @@ import asyncio
 import time
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
 
-from sayso.errors import InvalidRequest
+from sayso.errors import InvalidRequest, StillRunning
 from sayso.hosting import Page
-from sayso.ledger import Proposal, Reading, State, Transaction
-from sayso.ledger.choices import Requester
+from sayso.ledger import Pending, Proposal, Reading, State, Transaction
+from sayso.ledger.choices import Conversation, Requester
 from sayso.ledger.record import Ledger
+from sayso.ledger.waiting import LOOK
 from sayso.wire.lenient_json import dump_json
 
-_SCANNED = 200
-"""Proposals that are read at once: their contents stand in memory together."""
+_SCANNED = 2_000
+"""Proposals whose places are read at once, without their contents."""
 _LOADED = 8
 _PAUSE = 20
-"""How much longer than a look what it found is used."""
-_Place = tuple[float, int, str]
-"""When a call was made, and whose it is."""
+"""For how many times as long as a look took its result is used."""
+_AGE = 20.0
+"""A call is looked at again after this part of the time that it has been pending."""
+_SLOWEST = 5.0
+"""Most seconds between two looks at a call that another process may decide."""
 _Key = tuple[int, float, int, str]
-"""Where a call stands in the list: how many of its principal are newer, then its own age."""
+"""A call's place in the list: how many of its principal come before it, then its own."""
 
 
 async def undone(
-    ledger: Ledger, who: Requester, state: State, *, size: int, newest: bool = False
+    ledger: Ledger, who: Requester, state: State, *, size: int
 ) -> AsyncGenerator[list[Proposal], None]:
     """The rows in this state that are visible to `who`, at most `size` at a time; expired ones are
     settled."""
     after: str | None = None
     while True:
-        found = partial(_find, state=state, after=after, limit=size, newest=newest)
+        found = partial(_find, state=state, after=after, limit=size)
         rows, now = await ledger.store.run(Reading(found, only=True))
         if late := [row.id for row in rows if _is_late(row, now)]:
             await ledger.settle(late)
@@ -43,6 +45,25 @@ async def undone(
         if len(rows) < size:
             return
         after = rows[-1].id
+
+
+async def settled(
+    ledger: Ledger, ids: Sequence[str], who: Requester, until: float
+) -> list[Proposal]:
+    """The rows among `ids` that are visible to `who`, once none is pending, or as they stand at
+    `until` (monotonic seconds)."""
+    begun = time.monotonic()
+    while True:
+        found = await ledger.decide([], ids, who, Conversation(), dry=True)
+        rows = [found.rows[id_] for id_ in ids if id_ in found.rows]
+        if not (pending := [row.id for row in rows if row.state == "PENDING"]):
+            return rows
+        # A call that has waited for long may be found decided a little later.
+        pause = min(_SLOWEST, max(LOOK, (time.monotonic() - begun) / _AGE))
+        try:
+            await ledger.decided_elsewhere(pending[0], until, pause)
+        except StillRunning:
+            return rows
 
 
 class Waiting:
@@ -83,7 +104,7 @@ class Waiting:
                 calls.append(row)
         return Page(calls, None)
 
-    async def _places(self, who: Requester, limit: int) -> dict[str, _Place]:
+    async def _places(self, who: Requester, limit: int) -> dict[str, Pending]:
         async with self._looking:
             now = time.monotonic()
             self._looks = {key: look for key, look in self._looks.items() if look.until > now}
@@ -91,40 +112,51 @@ class Waiting:
             if (known := self._looks.get(seen)) is None:
                 places = await self._found(who)
                 until = time.monotonic()
-                until += _PAUSE * (until - now)
-                self._looks[seen] = _Look(places, until)
+                self._looks[seen] = _Look(places, until + _PAUSE * (until - now))
                 return places
-        newest = undone(self._ledger, who, "PENDING", size=limit, newest=True)
-        async with aclosing(newest):
-            async for rows in newest:
-                return known.places | {row.id: _place(row) for row in rows}
-        return known.places
+        newest = await self._part(who, None, limit)
+        return known.places | {row.id: row for row in newest.visible}
 
-    async def _found(self, who: Requester) -> dict[str, _Place]:
-        places: dict[str, _Place] = {}
-        async for rows in undone(self._ledger, who, "PENDING", size=_SCANNED, newest=True):
-            places |= {row.id: _place(row) for row in rows}
-        return places
+    async def _found(self, who: Requester) -> dict[str, Pending]:
+        places: dict[str, Pending] = {}
+        after: Pending | None = None
+        while True:
+            part = await self._part(who, after, _SCANNED)
+            places |= {row.id: row for row in part.visible}
+            if part.last is None:
+                return places
+            after = part.last
+
+    async def _part(self, who: Requester, after: Pending | None, limit: int) -> _Part:
+        begin = None if after is None else (after.created, after.position, after.id)
+        find = partial(_pending, after=begin, limit=limit)
+        rows, now = await self._ledger.store.run(Reading(find, only=True))
+        if late := [row.id for row in rows if row.expires <= now]:
+            await self._ledger.settle(late)
+        found = [r for r in rows if r.expires > now and self._ledger.visible(r, who)]
+        return _Part(found, rows[-1] if len(rows) == limit else None)
 
 
 class _Look(NamedTuple):
-    places: dict[str, _Place]
+    places: dict[str, Pending]
     until: float
 
 
-def _place(row: Proposal) -> _Place:
-    # Texts of the two kinds never meet.
-    whose = f"={row.principal}" if row.principal is not None else f"@{row.address}"
-    # The calls of one turn keep their order.
-    return -row.created, row.index, whose
+class _Part(NamedTuple):
+    visible: list[Pending]
+    last: Pending | None
+    """Where the next part begins, if there is one."""
 
 
-def _keys(places: Mapping[str, _Place]) -> list[_Key]:
-    newer: dict[str, int] = {}
+def _keys(places: Mapping[str, Pending]) -> list[_Key]:
+    earlier: dict[str, int] = {}
     keys: list[_Key] = []
-    for id_, (created, index, whose) in sorted(places.items(), key=lambda item: item[1]):
-        rank = newer[whose] = newer.get(whose, -1) + 1
-        keys.append((rank, created, index, id_))
+    # The calls of one turn keep their order.
+    for row in sorted(places.values(), key=lambda row: (-row.created, row.position)):
+        # Texts of the two kinds never meet.
+        whose = f"={row.principal}" if row.principal is not None else f"@{row.address}"
+        rank = earlier[whose] = earlier.get(whose, -1) + 1
+        keys.append((rank, -row.created, row.position, row.id))
     return sorted(keys)
 
 
@@ -150,10 +182,16 @@ def _rows(tx: Transaction, ids: Sequence[str]) -> dict[str, Proposal]:
     return tx.proposals(ids)
 
 
+def _pending(
+    tx: Transaction, after: tuple[float, int, str] | None, limit: int
+) -> tuple[list[Pending], float]:
+    return tx.pending(after, limit), tx.now
+
+
 def _find(
-    tx: Transaction, state: State, after: str | None, limit: int, newest: bool
+    tx: Transaction, state: State, after: str | None, limit: int
 ) -> tuple[list[Proposal], float]:
-    return tx.find(state=state, after=after, limit=limit, newest=newest), tx.now
+    return tx.find(state=state, after=after, limit=limit), tx.now
 
 
 def _is_late(row: Proposal, now: float) -> bool:

@@ -14,6 +14,7 @@ from sayso.agent import Agent
 from sayso.config import Config
 from sayso.context import Caller
 from sayso.gate import Outcome
+from sayso.hosting.buffers import Buffers
 from sayso.hosting.streams import EventStream, Sink, StartedTurn
 from sayso.ledger import Proposal
 from sayso.models import Model
@@ -102,6 +103,7 @@ class Calls(Protocol):
         reason: str | None = None,
         input: Mapping[str, Any] | None = None,
         edited: Mapping[str, Any] | None = None,
+        seen: int | None = None,
         session: Session | None = None,
         platform: PlatformContext | None = None,
         update: Update | None = None,
@@ -113,8 +115,10 @@ class Calls(Protocol):
 
         - At most once: a decided call returns its recorded outcome. One that runs elsewhere is
           waited for at most `wait` seconds (StillRunning).
-        - `input`: if given, must equal the proposed input.
+        - `input`: if given, must equal the input that would run.
         - `edited`: the input to run instead, if the tool is editable and accepts it.
+        - `seen`: the revision that the approver was shown. Once the input was edited, an approval
+          has to state `input` or `seen`.
         - `run` false: an approval is only recorded, so that the proposing protocol runs the call.
         - `ran`: gets the outcome with its raw value if this request runs the call.
 
@@ -133,6 +137,15 @@ class Calls(Protocol):
 
     async def look(self, id: str, caller: Caller) -> Proposal | None:
         """The current row of the call `id`; None if it is not visible to this caller."""
+        ...
+
+    async def settled(self, ids: Sequence[str], caller: Caller, wait: float) -> list[Proposal]:
+        """The calls `ids` that are visible to this caller, once none of them is pending, or as they
+        stand after `wait` seconds: for those who hold a conversation until others have decided."""
+        ...
+
+    async def standing(self, ids: Sequence[str], caller: Caller) -> Mapping[str, Proposal]:
+        """Those of the calls `ids` that are visible to this caller, by their ids, as they stand."""
         ...
 
     async def pending(
@@ -243,6 +256,11 @@ class Host(Protocol):
     @property
     def shares_ledger(self) -> bool:
         """Whether other processes may decide the approvals of this one."""
+        ...
+
+    @property
+    def buffers(self) -> Buffers:
+        """What turns have sent, for clients that come back; in this process alone."""
         ...
 
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -9,7 +10,8 @@ from typing import Protocol
 
 from sayso.config import Config
 from sayso.context import Caller
-from sayso.errors import NotStarted
+from sayso.errors import NotStarted, RequestError
+from sayso.hosting.buffers import Buffer, Buffers
 from sayso.wire.encoding import encode_lines, sendable
 from sayso.wire.events import Done, ErrorEvent, Event, IntermittentUpdate, TextDelta
 from sayso.wire.failures import Failure
@@ -153,6 +155,11 @@ class Turns(Protocol):
 
     config: Config
 
+    @property
+    def buffers(self) -> Buffers:
+        """Where streams are kept."""
+        ...
+
     def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> StartedTurn:
         """Start a turn whose events go into `sink`."""
         ...
@@ -170,9 +177,10 @@ class EventStream:
     """The events of one turn, for the loop that made it.
 
     `ready()` returns all waiting events, to be sent in one write; `lines()` returns the same as
-    NDJSON; iterating returns one by one. `aclose()` says that the client has gone: the turn is
-    cancelled, or finished unseen with `server.on_disconnect = "continue"`; a claimed tool always
-    finishes.
+    NDJSON; iterating returns one by one. `failure` says how the turn failed, once its `error` event
+    was read. `aclose()` says that the client has gone: the turn is cancelled, or finished unseen
+    with `server.on_disconnect = "continue"`, or where it is kept for the client to read on; a
+    claimed tool always finishes.
     """
 
     def __init__(
@@ -184,11 +192,17 @@ class EventStream:
         self._channel = EventChannel()
         self._ended = False
         self._end_sent = False
+        self.failure: Failure | None = None
+        self._kept: Buffer | None = None
+        self._unseen: asyncio.Task[None] | None = None
         try:
+            if caller.keep:
+                self._kept = host.buffers.open(caller.principal, caller.keep)
             self._started = host.begin(request, caller, self._channel)
-        except NotStarted as error:
+        except (NotStarted, RequestError) as error:
             self._ended = True
-            self._channel.put_nowait(host.failure(error).event())
+            self.failure = host.failure(error)
+            self._channel.put_nowait(self.failure.event())
             self._channel.close()
             return
         running.add(self)
@@ -201,7 +215,8 @@ class EventStream:
         self._running.discard(self)
         error = self._host.failure_of(self._started)
         if error is not None:
-            self._channel.put_nowait(self._host.failure(error).event())
+            self.failure = self._host.failure(error)
+            self._channel.put_nowait(self.failure.event())
         self._channel.close()
 
     async def ready(self) -> list[Event]:
@@ -218,7 +233,7 @@ class EventStream:
             return b"", False
         events = await self._channel.ready()
         self._look_for_end(events)
-        return self._written(events), not self._end_sent
+        return self._to_send(events), not self._end_sent
 
     def lines_now(self) -> tuple[bytes, bool]:
         """The result of `lines()`, without waiting; empty if nothing waits."""
@@ -228,7 +243,15 @@ class EventStream:
         if events is None:
             return b"", True
         self._look_for_end(events)
-        return self._written(events), not self._end_sent
+        return self._to_send(events), not self._end_sent
+
+    def _to_send(self, events: list[Event | str]) -> bytes:
+        lines = self._written(events)
+        if self._kept is not None:
+            self._kept.put(*lines.splitlines(keepends=True))
+            if self._end_sent:
+                self._kept.end()
+        return lines
 
     def _written(self, events: list[Event | str]) -> bytes:
         """The lines of `events`. If a user's model in one cannot be serialised, they end with an
@@ -248,7 +271,7 @@ class EventStream:
                 if type(event) is IntermittentUpdate:
                     logger.warning("a status line cannot be written", exc_info=error)
                     continue
-                self.drop()
+                self._cancel()
                 self._end_sent = True
                 lines.append(encode_lines([self._host.failure(error).event()]))
                 break
@@ -277,8 +300,20 @@ class EventStream:
 
     def drop(self) -> None:
         """Do what `aclose` does, for callbacks."""
-        if self._end_sent:
+        if self._end_sent or self._unseen is not None:
             return
+        if self._kept is None:
+            self._cancel()
+        else:
+            self._unseen = asyncio.ensure_future(self._go_on())
+
+    async def _go_on(self) -> None:
+        """Take what is left of a turn that is kept for its client."""
+        more = True
+        while more:
+            _, more = await self.lines()
+
+    def _cancel(self) -> None:
         self._channel.cancel()
         if not self._ended and self._host.config.server.on_disconnect == "cancel":
             self._work.cancel()

@@ -19,7 +19,13 @@ from sayso.wire.masking import Secrets
 from sayso.wire.traces import hide
 
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
-PUBLIC = {"/health", "/ready", "/.well-known/agent.json", "/.well-known/agent-card.json"}
+PUBLIC = {
+    "/health",
+    "/ready",
+    "/.well-known/agent.json",
+    "/.well-known/agent-card.json",
+    "/.well-known/jwks.json",
+}
 """Paths that are answered without authentication: their content belongs to nobody."""
 PATIENCE = 30.0
 """Seconds that a plugin may take to identify the caller."""

@@ -136,8 +136,8 @@ class ChatEndpoint:
     """An ASGI application for one chat path: reads a ChatRequest, answers whole or as a stream.
 
     `forward_fields` is V2's form: it forwards and echoes the request fields (interface.md, rule 1),
-    and gives the reason of an early stop in `meta_data.stop_reason`. `deprecated` marks the path in
-    the OpenAPI document.
+    gives the reason of an early stop in `meta_data.stop_reason`, and the revision of each proposal.
+    `deprecated` marks the path in the OpenAPI document.
     """
 
     def __init__(
@@ -193,7 +193,13 @@ class ChatEndpoint:
         )
         fields = request.request_fields if self.forward_fields else None
         caller = Caller(
-            self.protocol, principal, address, request_fields=fields, foreign_page=foreign_page
+            self.protocol,
+            principal,
+            address,
+            request_fields=fields,
+            foreign_page=foreign_page,
+            plain=not self.forward_fields,
+            keep=self.host.buffers.wish(fields) if fields else "",
         )
         return request, caller
 

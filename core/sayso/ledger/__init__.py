@@ -71,6 +71,9 @@ class Proposal:
     Times are seconds since the epoch, in the store's time. `input` of a command is `{"command":
     str, "files": [...] or null}`. `edited` is the input of an approval that changed it, and is what
     runs if it is set. `session` is the change that the call made to the session.
+    `revision` counts the inputs from 1, the one that was proposed; `earlier` are the digests by
+    which those before this one are known. After `refusals` starts that came to nothing the next one
+    waits until `rests`.
 
     The deed (design, section 6): `agent` is the id of the proposing agent; `input` is what the tool
     gets, and `sent` what was sent if that differs; `tool` is the digest of the tool, `source` its
@@ -114,6 +117,10 @@ class Proposal:
     source: str = ""
     context: dict[str, Any] | None = None
     edit: str = ""
+    revision: int = 1
+    earlier: list[str] = field(default_factory=list)
+    refusals: int = 0
+    rests: float = 0.0
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -237,6 +244,20 @@ class Head(NamedTuple):
     hash: str
 
 
+class Pending(NamedTuple):
+    """What a list of undecided proposals needs to know of one of them: its place in the list, and
+    for whom it exists."""
+
+    id: str
+    created: float
+    position: int
+    expires: float
+    agent: str
+    principal: str | None
+    tenant: str | None
+    address: str | None
+
+
 class Transaction(Protocol):
     """The rows as seen by one atomic transaction; every row it has read is locked until it ends.
 
@@ -271,6 +292,11 @@ class Transaction(Protocol):
         """
         ...
 
+    def pending(self, after: tuple[float, int, str] | None, limit: int) -> list[Pending]:
+        """At most `limit` proposals in the state PENDING, the newest first: those that were created
+        before `after` (`created`, `position` and id). Of their contents nothing is read."""
+        ...
+
     def put(self, proposal: Proposal) -> None:
         """Insert the proposal, or replace the one with its id."""
         ...
@@ -281,6 +307,15 @@ class Transaction(Protocol):
 
     def put_turn(self, turn: SuspendedTurn) -> None:
         """Insert the suspended turn, or replace the one with its id."""
+        ...
+
+    def notes(self, prefix: str) -> dict[str, str]:
+        """The notes whose names begin with `prefix`, by their names."""
+        ...
+
+    def note(self, name: str, text: str | None) -> None:
+        """Keep a note under this name, in place of the one before; None removes it. Names are
+        printable ASCII."""
         ...
 
     def append_log(self, chain: int, entry: dict[str, Any]) -> None:

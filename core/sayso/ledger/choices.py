@@ -41,6 +41,7 @@ class Choice:
     - `copy`: an earlier message of the history repeats it, and it decides nothing.
     - `message`: the index of the message with a command; `ordinal`: the number of equal commands
       before it there.
+    - `seen`: the revision that its approver was shown, if the caller states it.
     """
 
     id: str | None
@@ -55,6 +56,7 @@ class Choice:
     copy: bool = False
     message: int = 0
     ordinal: int = 0
+    seen: int | None = None
 
 
 class Conversation(NamedTuple):
@@ -76,7 +78,16 @@ class Grant:
     start before `until` (`boottime`).
     """
 
-    __slots__ = ("_known", "_word", "again", "fence", "proposal", "spent", "until")
+    __slots__ = (
+        "_known",
+        "_withdrawn",
+        "_word",
+        "again",
+        "fence",
+        "proposal",
+        "spent",
+        "until",
+    )
 
     def __init__(
         self,
@@ -97,6 +108,7 @@ class Grant:
         self._known = known
         # Acquired once: by the start of the call, or by its withdrawal.
         self._word = threading.Lock()
+        self._withdrawn = False
 
     def spend(self) -> None:
         """Use the right; a second use raises RuntimeError."""
@@ -119,10 +131,10 @@ class Grant:
     def withdraw(self) -> bool:
         """Withdraw the grant. True if the call has not started, so that it never will on this
         grant."""
-        if not self._word.acquire(blocking=False):
-            return False
-        self.spent = True
-        return True
+        if not self._withdrawn:
+            self._withdrawn = self._word.acquire(blocking=False)
+            self.spent |= self._withdrawn
+        return self._withdrawn
 
 
 def begin_all(grants: Sequence[Grant]) -> None:
@@ -158,6 +170,8 @@ class Decided:
     """A reason for this request not to start a call; see `sayso.decisions.deed`."""
     grants: list[Grant] = field(default_factory=list)
     told: list[Proposal] = field(default_factory=list)
+    resting: dict[str, float] = field(default_factory=dict)
+    """For how many seconds those of `starts` rest that were not granted for it."""
     _inputs: dict[str, list[bytes]] = field(default_factory=dict)
 
     def changed(self, choice: Choice, row: Proposal) -> bool:
@@ -169,11 +183,35 @@ class Decided:
             return False
         # Encoded once: a large input may be stated a thousand times.
         if row.id not in self._inputs:
-            self._inputs[row.id] = [_compared(row, input) for input in _revisions(row)]
+            self._inputs[row.id] = [_compared(row, input) for input in _inputs(row)]
         stated = _compared(row, choice.input)
-        if row.edit and sha256(stated).hexdigest() == row.edit:
+        if stated in self._inputs[row.id]:
             return False
-        return stated not in self._inputs[row.id]
+        digests = [row.edit] if _waits(row) else [row.edit, *row.earlier]
+        return sha256(stated).hexdigest() not in digests
+
+    def outdated(self, choice: Choice, row: Proposal) -> bool:
+        """Whether the decision would start the call and is of an earlier revision than would run,
+        by the `seen` or the input that it states."""
+        if not would_start(choice, row) or renamed(choice, row):
+            return False
+        if choice.input is not None and not self.changed(choice, row):
+            return False
+        if choice.seen is not None:
+            return choice.seen != row.revision
+        return choice.input is not None and _digest(row, choice.input) in row.earlier
+
+    def unseen(self) -> set[str]:
+        """The calls of a later revision that this request would start and of which it does not say
+        what its approver was shown."""
+        later = [(c, row) for c, row in self.chosen if not c.copy and row.revision > 1]
+        seen = {row.id for c, row in later if c.seen is not None or c.input is not None}
+        return {row.id for choice, row in later if would_start(choice, row)} - seen
+
+    def hindered(self, rows: Iterable[Proposal]) -> list[str]:
+        """The approved calls that this request may not start."""
+        hinders = self.hinders
+        return [r.id for r in rows if hinders and r.state == "APPROVED" and hinders(r)]
 
     def by_turn(self) -> dict[str, list[Proposal]]:
         """The rows of each suspended turn, in their order."""
@@ -211,9 +249,17 @@ WAITS = ""
 another."""
 
 
-def edit_digest(stated: Mapping[str, Any]) -> str:
-    """The digest by which a changed input is recognised when it is sent again."""
-    return sha256(canonical(stated)).hexdigest()
+def revise(row: Proposal, stated: dict[str, Any], runs: dict[str, Any] | None) -> None:
+    """Make a changed input the next revision of the call: `stated` as its approver sent it, `runs`
+    as the tool gets it. What was decided of the revisions before no longer counts."""
+    row.earlier = [*row.earlier, _digest(row, row.runs), *([row.edit] if row.edit else [])]
+    row.edited, row.edit = runs, _digest(row, stated)
+    row.revision += 1
+
+
+def _digest(row: Proposal, input: dict[str, Any]) -> str:
+    """The digest by which an input is known when it is sent again."""
+    return sha256(_compared(row, input)).hexdigest()
 
 
 def unknown_outcome(why: str, *, idempotent: bool) -> str:
@@ -238,9 +284,8 @@ def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
 
 
 def would_start(choice: Choice, row: Proposal) -> bool:
-    """Whether the decision starts the call, or starts it again."""
-    again = row.state == "INDETERMINATE" and row.idempotent and not row.purged
-    return choice.approved and (row.state in OPEN or again)
+    """Whether the decision has the call start, or start again."""
+    return choice.approved and _waits(row) and not row.purged
 
 
 def wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
@@ -272,13 +317,20 @@ def complete(choice: Choice) -> bool:
     return True
 
 
-def _revisions(row: Proposal) -> list[dict[str, Any]]:
-    """The inputs by which a decision may name the call. If it would start now, only the input that
-    runs: an approver who still sees an earlier one has not approved that."""
-    if row.edited is None:
-        return [row.input]
-    starts = row.state == "APPROVED" or (row.state == "INDETERMINATE" and row.idempotent)
-    return [row.edited] if starts else [row.input, row.edited]
+def may_be_issued(choice: Choice) -> bool:
+    """Whether the choice may run a call that this service never proposed, where that is allowed."""
+    return choice.approved and not choice.copy and complete(choice)
+
+
+def _waits(row: Proposal) -> bool:
+    """Whether an approval may still start the call."""
+    return row.state in OPEN or (row.state == "INDETERMINATE" and row.idempotent)
+
+
+def _inputs(row: Proposal) -> list[dict[str, Any]]:
+    """The inputs by which a decision may name the call: of one that would start now only the input
+    that runs, since somebody who still sees an earlier one has not approved that."""
+    return [row.runs] if row.edited is None or _waits(row) else [row.input, row.edited]
 
 
 def edited_twice(found: Decided) -> set[str]:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import uniform
 
-from sayso.ledger import Owner, SuspendedTurn, Transaction
+from sayso.ledger import Owner, Proposal, SuspendedTurn, Transaction
 from sayso.ledger.beginnings import Claim, boottime, margin
 from sayso.ledger.choices import Continuation, Grant
+
+ABANDONED = "abandoned"
+"""The owner of a call that began and that nobody waits for: no process renews its lease."""
+_REST, _LONGEST_REST = 0.05, 5.0
 
 
 @dataclass(frozen=True)
@@ -33,14 +38,24 @@ class Claims:
         # This process is alive, whatever happened to its lease.
         if owner.id == self.owner:
             return False
+        if owner.id == ABANDONED:
+            return owner.lease + margin(self.lease) < now
         return owner.lease + margin(self.lease) < now or self.gone(owner)
 
     def _loss(self, owner: Owner) -> tuple[str, str]:
-        """Why nobody waits for a process that is considered dead, and what follows from that."""
+        """Why nobody waits for a process that is taken for dead, and what that means."""
+        if owner.id == ABANDONED:
+            return "it did not end within the time limit of its turn", " and may still be running"
         if self.gone(owner):
             return "the process that ran it has ended", " before its result was recorded"
         silent = "the process that ran it has given no sign of life for the time of its lease"
         return silent, " and may still be running it"
+
+    def abandon(self, tx: Transaction, row: Proposal) -> None:
+        """Renew the lease of the call no more: it began, and nobody waits for it."""
+        if row.state == "EXECUTING" and row.owner is not None:
+            row.owner = replace(row.owner, id=ABANDONED, boot="", lease=tx.now + self.lease)
+            tx.put(row)
 
     def go_on(self, tx: Transaction, grant: Grant, request: str, token: str) -> Continuation | None:
         """Claim the continuation of the turn if this was its only call and nobody continues it
@@ -69,6 +84,13 @@ class Claims:
         if turn.state == "RESUMING" and turn.owner and self._dead(turn.owner, tx.now):
             turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
         return turn
+
+
+def rest(tx: Transaction, row: Proposal) -> None:
+    """Have the next start of the call wait, each time longer and for no two calls alike, in
+    whichever process it is tried: one that was claimed did not come to begin."""
+    pause = min(_LONGEST_REST, _REST * 2 ** min(row.refusals, 10)) * uniform(0.5, 1.5)
+    row.refusals, row.rests = row.refusals + 1, tx.now + pause
 
 
 def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:

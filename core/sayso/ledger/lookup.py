@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
 from sayso.ledger import OPEN, Proposal, Transaction
-from sayso.ledger.choices import Choice, Conversation, Requester, command_key
+from sayso.ledger.choices import Choice, Conversation, Requester, command_identity, command_key
+from sayso.wire.canonical import canonical
 
 _ByText = dict[bytes, list[Proposal]]
 
@@ -121,3 +123,11 @@ def _of_turn(rows: Sequence[Proposal], stated: Sequence[Proposal]) -> Sequence[P
     """The rows in the turn of the last row in `stated`."""
     turn = max(stated, key=lambda row: row.created).turn if stated else None
     return [row for row in rows if row.turn == turn]
+
+
+def name_of_unissued(choice: Choice, who: Requester, conversation: Conversation) -> str:
+    """The id for a command that was never proposed and has none."""
+    place = [conversation.id, *conversation.references[choice.message : choice.message + 1]]
+    wanted = command_identity(choice.input or {})
+    parts = [place, wanted, choice.ordinal, who.principal, who.tenant, who.user]
+    return hashlib.sha256(canonical(parts)).hexdigest()[:32]

@@ -16,6 +16,7 @@ from sayso.errors import InvalidRequest, LedgerUnavailable, StillRunning
 from sayso.ledger import (
     OPEN,
     Decision,
+    Pending,
     Proposal,
     Reading,
     State,
@@ -82,7 +83,7 @@ class Ledger:
         self._lease = Lease(store, self.owner, lease)
         self._writes = Writes(store)
 
-    def visible(self, row: Proposal, who: Requester) -> bool:
+    def visible(self, row: Proposal | Pending, who: Requester) -> bool:
         """Whether the proposal exists for `who`."""
         return self._rules.visible(row, who)
 
@@ -195,7 +196,8 @@ class Ledger:
 
         reading = Reading(work, proposals=ids)
         try:
-            return await (self._claiming(reading, sent.token) if claim else self.store.run(reading))
+            recording = self._claiming(reading, sent.token) if claim else self.store.run(reading)
+            decided = await recording
         except InvalidRequest:
             # Persist the expiry that we reported, so that a clock adjustment cannot revive the
             # proposal. The refusal rolled back its record.
@@ -204,6 +206,9 @@ class Ledger:
             if unstarted:
                 await self.store.run(partial(log_unstarted, unstarted=unstarted))
             raise
+        if decided.fresh:
+            self._writes.notify(decided.fresh)
+        return decided
 
     async def claim(self, choice: Choice, found: Decided, id_: str, who: Requester) -> Grant | None:
         """The grant for an approved call that now has its place to run; None if it is not to be
@@ -220,6 +225,7 @@ class Ledger:
 
         now = await self._claiming(Reading(work, proposals=[id_]), sent.token)
         found.rows |= now.rows
+        found.resting |= now.resting
         return now.grants[0] if now.grants else None
 
     def _sent(self) -> Claim:
@@ -239,9 +245,11 @@ class Ledger:
             self._writes.later(Reading(undone, turns=turns, alone=True), turns)
             raise
 
-    async def give_back(self, grants: Sequence[Grant], told: Sequence[Proposal] = ()) -> None:
-        """Give back those `grants` whose calls were not started, and the rejected calls `told` that
-        were not acknowledged to the callable."""
+    async def give_back(
+        self, grants: Sequence[Grant], told: Sequence[Proposal] = (), *, refused: bool = False
+    ) -> None:
+        """Hand back those `grants` whose calls have not begun, and the rejected calls `told` of
+        which the callable was not told. With `refused` they were to begin, and rest now."""
         unstarted = [grant for grant in grants if grant.withdraw()]
         ids = [grant.proposal.id for grant in unstarted] + [row.id for row in told]
 
@@ -250,7 +258,7 @@ class Ledger:
             for grant in unstarted:
                 row = rows.get(grant.proposal.id)
                 if row is not None and row.fence == grant.fence:
-                    self._rules.hand_back(tx, row, again=grant.again)
+                    self._rules.hand_back(tx, row, again=grant.again, refused=refused)
             for row in told:
                 if row.id in rows and row.owner is not None:
                     self._rules.unacknowledge(tx, rows[row.id], row.owner.claim)
@@ -258,15 +266,32 @@ class Ledger:
         if ids:
             await self._writes.now_or_later(work, ids)
 
-    async def claim_for_callable(self, turn: str, found: Decided) -> None:
-        """Claim all decided calls of a callable's turn at once: approved ones to carry out, and
-        rejected ones to acknowledge; each once."""
+    async def abandon(self, grant: Grant) -> None:
+        """Renew the lease of a call no more that goes on and that nobody waits for: unless it ends
+        before, its outcome is unknown when that is over."""
+
+        def work(tx: Transaction) -> None:
+            row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
+            if row is not None and row.fence == grant.fence:
+                self._rules.abandon(tx, row)
+
+        await self._writes.now_or_later(work, [grant.proposal.id])
+
+    async def claim_for_callable(self, turn: str, found: Decided) -> float:
+        """Claim what is decided of a callable's turn at once: approved calls to carry out, and
+        rejected ones to tell it; each once.
+
+        Gives the seconds for which one of them rests; then nothing was claimed.
+        """
         sent = self._sent()
 
         def work(tx: Transaction) -> Decided:
             rows = [self._rules.settle(tx, row) for row in tx.find(turn=turn)]
             claimed = Decided(rows={row.id: row for row in rows})
-            for row in rows:
+            late = {row.id: row.rests - tx.now for row in rows if row.state == "APPROVED"}
+            claimed.resting = {id_: seconds for id_, seconds in late.items() if seconds > 0}
+            waits = claimed.resting or found.hindered(rows)
+            for row in () if waits else rows:
                 if row.state == "APPROVED":
                     self._rules.grant(tx, claimed, row, sent)
                 elif row.state == "REJECTED" and row.owner is None:
@@ -277,6 +302,7 @@ class Ledger:
         found.rows |= claimed.rows
         found.grants += claimed.grants
         found.told += claimed.told
+        return max(claimed.resting.values(), default=0.0)
 
     async def finish(
         self,
@@ -343,7 +369,16 @@ class Ledger:
                 log(tx, "rejected", row)
             return rows
 
-        return await self.store.run(work)
+        rejected = await self.store.run(work)
+        self._writes.notify([row.id for row in rejected])
+        return rejected
+
+    async def decided_elsewhere(self, id_: str, until: float, pause: float) -> None:
+        """Return when the proposal may have been decided, after `pause` seconds at the latest.
+
+        Raises StillRunning after `until`.
+        """
+        await self._writes.changed(id_, until, pause)
 
     async def continue_turns(
         self, ids: Sequence[str], request: str, *, decided: Collection[str] | None, until: float

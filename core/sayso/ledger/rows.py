@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from sayso.ledger import Head, LogRow, Proposal, State, SuspendedTurn, chains, log
+from sayso.ledger import Head, LogRow, Pending, Proposal, State, SuspendedTurn, chains, log
 from sayso.ledger.chains import Entry
 from sayso.ledger.database import Database, Known, MustWrite, Row
+from sayso.ledger.tables import SET_META
 from sayso.ledger.texts import (
     NO_CONTENTS,
     dump_proposal,
@@ -21,9 +22,11 @@ from sayso.ledger.texts import (
     key,
     load_proposal,
     load_turn,
+    loads,
 )
 
 _CHUNK = 500
+_OF_PENDING = ("agent", "principal", "tenant", "address")
 
 
 def _column(value: str | float) -> str | float | None:
@@ -135,6 +138,23 @@ class SqlTransaction:
         condition = f"{' AND '.join(where) or '1 = 1'} ORDER BY {order} LIMIT ?"
         return list(self._load(self._db.find(condition, [*values, limit])))
 
+    def pending(self, after: tuple[float, int, str] | None, limit: int) -> list[Pending]:
+        values: list[object] = []
+        where = ""
+        if after is not None:
+            where = "AND (p.created, p.position, p.id) < (?, ?, ?)"
+            values = [after[0], after[1], key(after[2])]
+        sql = (
+            "SELECT p.created, p.position, p.ended, p.doc "
+            f"FROM sayso_proposals p WHERE p.state = 'PENDING' {where} "
+            "ORDER BY p.created DESC, p.position DESC, p.id DESC LIMIT ?"
+        )
+        return [
+            Pending(row["id"], created, position, ended, *map(row.get, _OF_PENDING))
+            for created, position, ended, doc in self._db.read(sql, [*values, limit])
+            for row in [loads(doc)]
+        ]
+
     def put(self, proposal: Proposal) -> None:
         doc, contents = dump_proposal(proposal)
         owner = proposal.owner
@@ -179,6 +199,16 @@ class SqlTransaction:
             (turn.state, owner and key(owner.id), owner and owner.lease, turn.ended, doc),
         )
         self.own.turns[row] = (row, owner and owner.lease, doc)
+
+    def notes(self, prefix: str) -> dict[str, str]:
+        sql = "SELECT key, value FROM sayso_meta WHERE key >= ? AND key < ?"
+        return dict(self._db.read(sql, (prefix, f"{prefix}\x7f")))
+
+    def note(self, name: str, text: str | None) -> None:
+        if text is None:
+            self._write("DELETE FROM sayso_meta WHERE key = ?", (name,))
+        else:
+            self._write(SET_META, (name, text))
 
     def append_log(self, chain: int, entry: dict[str, Any]) -> None:
         if self._db.reading:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import secrets
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sayso.errors import InvalidRequest
-from sayso.ledger import OPEN, Proposal, State, Transaction
+from sayso.ledger import OPEN, Pending, Proposal, State, Transaction
 from sayso.ledger.beginnings import Beginnings, Claim
 from sayso.ledger.choices import (
     MINT,
@@ -22,28 +21,30 @@ from sayso.ledger.choices import (
     Grant,
     Hinders,
     Requester,
-    command_identity,
-    complete,
     contradiction,
     decision_of,
-    edit_digest,
     edited_twice,
+    may_be_issued,
     not_issued,
     refuse,
     refused,
+    revise,
     unknown_outcome,
     would_start,
     wrong_edit,
 )
-from sayso.ledger.claims import Claims, suspend_again
+from sayso.ledger.claims import ABANDONED, Claims, rest, suspend_again
 from sayso.ledger.log import log
-from sayso.ledger.lookup import Lookup
-from sayso.wire.canonical import canonical
+from sayso.ledger.lookup import Lookup, name_of_unissued
 
 logger = logging.getLogger("sayso.ledger")
 NOT_RUN = (
     "Error: not run: it had not begun when its process was taken for dead and its outcome was "
     "reported as unknown; it is not run any more"
+)
+_OUTDATED = (
+    "the input was changed: revision {} is what would run; decide on that one, and send its input, "
+    "or its number as 'seen'"
 )
 
 
@@ -77,7 +78,7 @@ class Rules(Claims):
         found.keep_turns(turns.values(), who)
         return found
 
-    def visible(self, row: Proposal, who: Requester) -> bool:
+    def visible(self, row: Proposal | Pending, who: Requester) -> bool:
         """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
         if self.agent is not None and row.agent not in ("", self.agent):
             return False
@@ -91,10 +92,13 @@ class Rules(Claims):
             row.state = "EXPIRED"
         elif row.state == "EXECUTING" and row.owner and self._dead(row.owner, tx.now):
             row.state, row.finished = "INDETERMINATE", tx.now
-            why = self._loss(row.owner)
+            owner, why = row.owner, self._loss(row.owner)
             row.output = unknown_outcome("".join(why), idempotent=row.idempotent)
-            # A transaction that is refused or retried gets here again, but logs it once.
-            if (claim := (row.id, row.owner.fence)) not in self.logged:
+            if owner.id == ABANDONED:
+                # No process has died of it: this is an outcome like that of a timeout.
+                row.owner = None
+            # A transaction that is refused or retried looks again.
+            if (claim := (row.id, owner.fence)) not in self.logged:
                 self.logged.add(claim)
                 logger.warning(
                     "call %s of %s: %s, its outcome is unknown", row.id, row.name, why[0]
@@ -125,7 +129,7 @@ class Rules(Claims):
             if row is None and choice.id:
                 # Stated twice: the first one, earlier in this request, has issued it.
                 row = _row(choice, found, lookup)
-            if row is None and self.accept_unissued and _may_be_issued(choice):
+            if row is None and self.accept_unissued and may_be_issued(choice):
                 row = self._unissued(tx, choice, who, conversation)
                 if not row.turn:
                     row.turn, row.index = turn, index
@@ -155,7 +159,7 @@ class Rules(Claims):
         It is recorded with its decision. A command without an id gets one by which the same request
         finds it again.
         """
-        id_ = choice.id or _name(choice, who, conversation)
+        id_ = choice.id or name_of_unissued(choice, who, conversation)
         known = tx.proposals([id_]).get(id_)
         if known is not None and (choice.id or not self.visible(known, who)):
             raise InvalidRequest([not_issued(choice)])
@@ -181,9 +185,12 @@ class Rules(Claims):
         calls that would start now and that `hinders` has a reason against."""
         items: list[dict[str, Any]] = []
         decided = [(choice, row) for choice, row in found.chosen if not choice.copy]
+        unseen = found.unseen()
         for choice, row in decided:
             if kind := contradiction(choice, row):
                 items.append(refused(choice, *kind))
+            elif row.id in unseen or found.outdated(choice, row):
+                items.append(refused(choice, "approval_changed", _OUTDATED.format(row.revision)))
             elif choice.approved and (message := _wrong_change(found, choice, row, edit)):
                 items.append(refused(choice, "approval_changed", message))
             elif hinders and would_start(choice, row) and (kind := hinders(row)):
@@ -219,8 +226,7 @@ class Rules(Claims):
             if choice.copy or row.state != "PENDING":
                 continue
             if edit and row.id in changes:
-                row.edited = edit(row, changes[row.id])
-                row.edit = edit_digest(changes[row.id])
+                revise(row, changes[row.id], edit(row, changes[row.id]))
             row.decision = decision_of(choice, who, tx.now)
             if decided_by is not None:
                 row.decision.who, row.decision.claimed = decided_by, True
@@ -251,8 +257,11 @@ class Rules(Claims):
         return list(starts.values())
 
     def claim(self, tx: Transaction, found: Decided, who: Requester, claim: Claim) -> None:
-        """Grant the calls that are to be started."""
+        """Grant what is to be started, but for the calls that rest."""
         for choice, row in found.starts:
+            if row.rests > tx.now:
+                found.resting[row.id] = row.rests - tx.now
+                continue
             if row.state == "INDETERMINATE":
                 # A re-run belongs to the new decision; its approver may differ from the first one.
                 row.decision = decision_of(choice, who, tx.now)
@@ -319,12 +328,17 @@ class Rules(Claims):
             row.owner = None
             tx.put(row)
 
-    def hand_back(self, tx: Transaction, row: Proposal, *, again: bool) -> None:
-        """Take back a claim of ours on which nothing ran. If a request meanwhile recorded the
-        outcome as unknown, the call has failed and never runs.
+    def hand_back(
+        self, tx: Transaction, row: Proposal, *, again: bool, refused: bool = False
+    ) -> None:
+        """Take back a claim of ours on which nothing ran; if somebody has reported meanwhile that
+        the outcome is unknown, the call has failed and never runs.
 
-        With `again` an earlier run may have taken effect, and its outcome stays unknown.
+        With `again` an earlier run may have taken effect, whose outcome stays unknown. `refused`
+        says that the call was to begin: then it rests.
         """
+        if refused:
+            rest(tx, row)
         if row.state == "EXECUTING":
             self._unclaim(tx, row)
         elif row.state == "INDETERMINATE" and row.owner is not None:
@@ -375,15 +389,3 @@ def _row(choice: Choice, found: Decided, lookup: Lookup) -> Proposal | None:
 def _wrong_change(found: Decided, choice: Choice, row: Proposal, edit: Edit | None) -> str:
     """Why an approval may not change the call; empty if it may, or changes nothing."""
     return wrong_edit(choice, row, edit) if found.changed(choice, row) else ""
-
-
-def _may_be_issued(choice: Choice) -> bool:
-    return choice.approved and not choice.copy and complete(choice)
-
-
-def _name(choice: Choice, who: Requester, conversation: Conversation) -> str:
-    """The id for a command that was never proposed and has none."""
-    place = [conversation.id, *conversation.references[choice.message : choice.message + 1]]
-    wanted = command_identity(choice.input or {})
-    parts = [place, wanted, choice.ordinal, who.principal, who.tenant, who.user]
-    return hashlib.sha256(canonical(parts)).hexdigest()[:32]

@@ -9,6 +9,9 @@ from collections.abc import Iterable
 
 from sayso.errors import StillRunning
 
+LOOK = 0.25
+"""Seconds between two looks at a row that another process may change."""
+
 
 class Waiting:
     """The requests that wait for rows to change; used from several loops."""
@@ -17,10 +20,9 @@ class Waiting:
         self._lock = threading.Lock()
         self._waiting: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
 
-    async def changed(self, id_: str, until: float) -> None:
-        """Return when the row may have changed: after a notice in this process, or after a moment.
-
-        Raises StillRunning after `until`.
+    async def changed(self, id_: str, until: float, pause: float = LOOK) -> None:
+        """Return when the row may have changed: after a notice in this process, or after `pause`
+        seconds. Raises StillRunning after `until`.
         """
         left = until - time.monotonic()
         if left <= 0:
@@ -30,7 +32,7 @@ class Waiting:
             self._waiting.setdefault(id_, []).append(entry)
         try:
             # Other processes send no notice, so the row is read again this often.
-            async with asyncio.timeout(min(left, 0.25)):
+            async with asyncio.timeout(min(left, pause)):
                 await entry[1].wait()
         except TimeoutError:
             pass

@@ -10,7 +10,7 @@ from typing import TypeVar
 from sayso.errors import LedgerUnavailable
 from sayso.ledger import Store, Transaction
 from sayso.ledger.log import summarise
-from sayso.ledger.waiting import Waiting
+from sayso.ledger.waiting import LOOK, Waiting
 
 T = TypeVar("T")
 Work = Callable[[Transaction], None]
@@ -90,10 +90,11 @@ class Writes:
         """Wake the requests of this process that wait for these rows."""
         self._waiting.notify(ids)
 
-    async def changed(self, id_: str, until: float) -> None:
-        """Return when the row may have changed. Raises StillRunning, and the error of `check`."""
+    async def changed(self, id_: str, until: float, pause: float = LOOK) -> None:
+        """Return when the row may have changed, after `pause` seconds at the latest. Raises
+        StillRunning, and the error of `check`."""
         self.check(id_)
-        await self._waiting.changed(id_, until)
+        await self._waiting.changed(id_, until, pause)
 
     def check(self, id_: str) -> None:
         """Raise LedgerUnavailable if the store has been refusing this row for long."""

@@ -31,6 +31,10 @@ BUILT_IN: Mapping[str, bool] = {
     "mcp": False,
     "router": False,
     "console": False,
+    "openai_api": False,
+    "ui_stream": False,
+    "agui": False,
+    "resume": False,
     "chat": False,
     "demo": False,
 }

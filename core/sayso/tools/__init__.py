@@ -152,6 +152,12 @@ class Tool(Generic[P, R]):
         secret = {name for name, value in self.defaults.items() if holds_secret_type(value)}
         return self.write_only & self.defaults.keys() | secret
 
+    @property
+    def inner_secrets(self) -> Sequence[tuple[str, Any]]:
+        """The defaults that hold secrets, those of fields of models within parameters among them,
+        each with its field's name."""
+        return self._inputs.secret_defaults
+
     def validate(self, input: Mapping[str, Any]) -> Arguments:
         """The arguments for `call`; raises ToolInputError with a message for the model."""
         return self._inputs.read(input)

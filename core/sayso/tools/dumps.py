@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from sayso.config.received import Names
-from sayso.tools.inputs import dropped
+from sayso.tools.inputs import dropped, holds_secret_type
 from sayso.tools.validation import explained, unknown
 
 
@@ -62,6 +62,27 @@ def may_drop(schema: Any) -> bool:
         elif isinstance(node, list | tuple):
             rest.extend(node)
     return False
+
+
+def secret_defaults(schema: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Each default in pydantic's core `schema` that holds a secret, however deep the field is, with
+    the name of that field."""
+    rest, seen = [(name, schema)], set[int]()
+    while rest:
+        name, node = rest.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Mapping):
+            name = str(node.get("name", name))
+            if node.get("type") == "default" and holds_secret_type(node.get("default")):
+                yield name, node["default"]
+            rest += [
+                (key if isinstance(value, Mapping) and "schema" in value else name, value)
+                for key, value in node.items()
+            ]
+        elif isinstance(node, list | tuple):
+            rest += [(name, value) for value in node]
 
 
 def refuse_dropped(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,6 +40,11 @@ class Identified(Taking, Protocol):
     idempotent: bool
     read_only: bool | None
     destructive: bool | None
+
+    @property
+    def inner_secrets(self) -> Sequence[tuple[str, Any]]:
+        """The secrets that are defaults within its parameters, with the names of their fields."""
+        ...
 
 
 def source_of(fn: Callable[..., Any]) -> str:
@@ -87,7 +92,9 @@ def digest_of(tool: Identified) -> str:
         return _hashed(["version", tool.name, tool.version])
     hints = [tool.read_only, tool.destructive, tool.idempotent]
     defaults = {name: text for name, text in _defaults(tool) if text is not None}
-    return _hashed([tool.name, tool.origin, _bare(tool.input_schema), defaults, hints])
+    found = [tool.name, tool.origin, _bare(tool.input_schema), defaults, hints]
+    inner = sorted(_inner(tool))
+    return _hashed([*found, inner] if inner else found)
 
 
 def unsteady(tool: Identified) -> list[str]:
@@ -112,10 +119,21 @@ def _defaults(tool: Identified) -> Iterator[tuple[str, str | None]]:
         yield name, None if found is UNSTEADY else _kept(tool, name, canonical(found))
 
 
+def _inner(tool: Identified) -> Iterator[list[str]]:
+    """The secrets within parameters, which no schema tells."""
+    for name, value in tool.inner_secrets:
+        if (found := steady(value)) is not UNSTEADY:
+            yield [name, _keyed(tool, name, canonical(found))]
+
+
 def _kept(tool: Identified, name: str, text: bytes) -> str:
     if name not in tool.secret_defaults:
         return text.decode("utf-8", "surrogatepass")
-    # Keyed, and slow to guess from: the ledger keeps the digest made of it.
+    return _keyed(tool, name, text)
+
+
+def _keyed(tool: Identified, name: str, text: bytes) -> str:
+    # Keyed, and slow to guess from: the ledger keeps what is made of it.
     salt = f"sayso:{tool.name}:{name}".encode()
     return hashlib.scrypt(text, salt=salt, n=2**12, r=8, p=1).hex()
 

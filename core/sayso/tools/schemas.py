@@ -10,7 +10,7 @@ import copy
 import functools
 import itertools
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter
@@ -21,7 +21,14 @@ from sayso.config.received import Names, every_name, other_names
 from sayso.errors import ToolInputError
 from sayso.tools.bounds import Bounds
 from sayso.tools.docstrings import Docstring
-from sayso.tools.dumps import all_dumped, dumped, is_plain, may_drop, refuse_dropped
+from sayso.tools.dumps import (
+    all_dumped,
+    dumped,
+    is_plain,
+    may_drop,
+    refuse_dropped,
+    secret_defaults,
+)
 from sayso.tools.inputs import Whole, groups_of, held_by
 from sayso.tools.json_schemas import Schema, object_schema, sayable, stated_object, unusable
 from sayso.tools.parameters import model_of, refined
@@ -60,6 +67,11 @@ class Inputs(Protocol):
     @property
     def other_names(self) -> Names:
         """The aliases of fields in dataclasses and typed dicts inside the arguments."""
+        ...
+
+    @property
+    def secret_defaults(self) -> Sequence[tuple[str, Any]]:
+        """The defaults that hold secrets, also of fields within fields, with the fields' names."""
         ...
 
     def read(self, input: Mapping[str, Any]) -> Arguments:
@@ -135,6 +147,10 @@ class SignatureInputs:
     def other_names(self) -> Names:
         return other_names(self._adapter.core_schema)
 
+    @property
+    def secret_defaults(self) -> Sequence[tuple[str, Any]]:
+        return [*secret_defaults(self._adapter.core_schema)]
+
     def read(self, input: Mapping[str, Any]) -> Arguments:
         instance = self._validated(input)
         # pydantic's properties of these names take as long as the validation.
@@ -200,6 +216,10 @@ class ModelInputs:
     def other_names(self) -> Names:
         return other_names(self._adapter.core_schema)
 
+    @property
+    def secret_defaults(self) -> Sequence[tuple[str, Any]]:
+        return [*secret_defaults(self._adapter.core_schema)]
+
     def read(self, input: Mapping[str, Any]) -> Arguments:
         if self._default is not None and not input:
             # A copy: the function may change it.
@@ -262,6 +282,10 @@ class SchemaInputs:
     @property
     def other_names(self) -> Names:
         return {}
+
+    @property
+    def secret_defaults(self) -> Sequence[tuple[str, Any]]:
+        return ()
 
     def _fit(self, label: str, signature: Signature) -> None:
         properties = self.schema["properties"]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
-from sayso.context import DecidedCall
+from sayso.context import DecidedCall, RequestContext
 from sayso.conversation import approvals
+from sayso.decisions.deed import carrying_out, platform_of_call
 from sayso.decisions.execution import change_of, record, state_of
 from sayso.decisions.starts import NOT_BEGUN
-from sayso.errors import AgentError, Blocked, Busy, ModelError, Silence
+from sayso.errors import AgentError, Blocked, Busy, ModelError, Silence, TurnTimeout
 from sayso.gate import Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.beginnings import NotBegun
@@ -29,9 +31,10 @@ from sayso.wire.messages import (
     ExecutedToolCall,
 )
 from sayso.wire.traces import cut
-from sayso.workers.code import beginning
+from sayso.workers.abandoned import Watched
+from sayso.workers.code import beginning, is_coroutine_function
 
-_ANSWERS = (AgentError, ModelError, Blocked, Busy, Silence)
+_ANSWERS = (AgentError, ModelError, Blocked, Busy, Silence, TurnTimeout)
 """What a callable raises that says by itself how the turn ends."""
 _FAILED = "Error: the agent failed while it carried this out"
 """The outcome of calls during which a callable raised: its error is in the log, not for callers."""
@@ -44,7 +47,9 @@ async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
     reply: AgentMessage | str
     try:
         if turn.found.grants:
-            reply = await _carry_out(turn, function)
+            rows = [grant.proposal for grant in turn.found.grants]
+            context = carrying_out(rows, turn.context)
+            reply = await _carry_out(turn, function, context)
         else:
             reply = await reply_of(turn, function, quiet=False)
     except _ANSWERS:
@@ -72,29 +77,81 @@ def _to_carry_out(turn: RunningTurn) -> tuple[DecidedCall, ...]:
     states = {row.id: row.state for row in rows.values()}
     turn.seen = approvals.as_seen(turn.seen, granted, states)
     given.sort(key=lambda row: row.order)
-    return tuple(_decided(row) for row in given)
+    return tuple(_decided(row, turn.context) for row in given)
 
 
-def _decided(row: Proposal) -> DecidedCall:
+def _decided(row: Proposal, context: RequestContext) -> DecidedCall:
     reason = row.decision.reason if row.decision else None
-    approved = row.state != "REJECTED"
     return DecidedCall(
-        row.id, row.call_id, row.kind, row.name, row.runs, approved, reason, row.fence
+        row.id,
+        row.call_id,
+        row.kind,
+        row.name,
+        row.runs,
+        approved=row.state != "REJECTED",
+        reason=reason,
+        fence=row.fence,
+        platform=platform_of_call(row, context),
     )
 
 
-async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMessage:
+async def _carry_out(
+    turn: RunningTurn, function: Callable[..., Any], context: RequestContext
+) -> AgentMessage:
     """Call the agent's function, and record the calls that it carried out."""
     grants = turn.found.grants
     for grant in grants:
         grant.spend()
+    engine, is_async = turn.engine, is_coroutine_function(function)
+    watched = Watched(engine.gate.abandoned, engine.agent.name, is_async, is_tool=False)
+    work = asyncio.ensure_future(_carried(turn, function, context, watched))
+    if not (await asyncio.wait({work}, timeout=turn.left()))[0]:
+        await _give_up(turn, watched, work, grants)
+    return work.result()
+
+
+async def _give_up(
+    turn: RunningTurn, watched: Watched, work: asyncio.Future[Any], grants: Sequence[Grant]
+) -> NoReturn:
+    """End the turn: what is carried out goes on and is recorded when it ends, and nobody waits for
+    that."""
+    _abandoned.add(work)
+    work.add_done_callback(_forget)
+    if grants[0].withdraw():
+        # The function says first that this one begins, and so does none of them.
+        work.cancel()
+        await turn.engine.ledger.give_back(grants, turn.found.told, refused=True)
+        raise Busy(NOT_BEGUN)
+    watched.abandon()
+    for grant in grants:
+        await turn.engine.ledger.abandon(grant)
+    raise TurnTimeout(turn.engine.limits.turn_time)
+
+
+_abandoned: set[asyncio.Future[Any]] = set()
+
+
+def _forget(work: asyncio.Future[Any]) -> None:
+    _abandoned.discard(work)
+    if not work.cancelled():
+        # What it raised is recorded with its calls.
+        work.exception()
+
+
+async def _carried(
+    turn: RunningTurn, function: Callable[..., Any], context: RequestContext, watched: Watched
+) -> AgentMessage:
+    grants = turn.found.grants
     before = state_of(turn.session)
     start = time.perf_counter()
     try:
-        begun = beginning(function, partial(begin_all, grants))
-        reply = await reply_of(turn, begun, quiet=True, place=turn.place)
+        begun = beginning(function, partial(_begin, grants, watched))
+        try:
+            reply = await reply_of(turn, begun, quiet=True, place=turn.place, context=context)
+        finally:
+            watched.end()
     except NotBegun:
-        await turn.engine.ledger.give_back(grants, turn.found.told)
+        await turn.engine.ledger.give_back(grants, turn.found.told, refused=True)
         raise Busy(NOT_BEGUN) from None
     except Exception:
         took = time.perf_counter() - start
@@ -116,6 +173,11 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
         output = cut(mask(output, turn.secrets), most)
         await _ended(turn, grant, Outcome("FAILED" if failed else "DONE", output, took), change)
     return reply
+
+
+def _begin(grants: Sequence[Grant], watched: Watched) -> None:
+    begin_all(grants)
+    watched.begin()
 
 
 def _change(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from sayso.conversation.mentions import Mentions
+from sayso.conversation.wording import known_since
 from sayso.decisions.deed import hinders
 from sayso.decisions.starts import NOT_BEGUN, latest, words
 from sayso.errors import Busy
@@ -118,7 +120,7 @@ async def _claim_for_callable(
         await _take_place(turn)
     try:
         for id_ in turns:
-            await turn.engine.ledger.claim_for_callable(id_, turn.found)
+            await _claimed(turn, id_)
         await _look_again(turn, known, ran)
     except BaseException:
         if turn.place is not None:
@@ -128,10 +130,21 @@ async def _claim_for_callable(
         raise
 
 
+async def _claimed(turn: RunningTurn, id_: str) -> None:
+    """Claim the decisions of one turn. If an earlier start of one of its calls came to nothing,
+    wait until it may be tried again."""
+    claim = partial(turn.engine.ledger.claim_for_callable, id_, turn.found)
+    while pause := await claim():  # noqa: ASYNC110
+        await asyncio.sleep(pause)
+
+
 async def _take_place(turn: RunningTurn) -> None:
     function = turn.engine.agent.function
     is_async = is_coroutine_function(function) or is_async_generator_function(function)
-    place = turn.place = turn.engine.code.place(is_async=is_async)
+    try:
+        place = turn.place = turn.engine.code.place(is_async=is_async)
+    except RuntimeError:
+        raise Busy(NOT_BEGUN) from None
     if not await place.comes(latest(turn.until)):
         place.leave()
         raise Busy(NOT_BEGUN)
@@ -143,6 +156,7 @@ async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
     # Who sends the very conversation that it answered has no newer session.
     if recorded.get("answers") == turn.references[-1] or not _has_gone_on(turn):
         turn.session = turn.context.session = Session(reply.data.session)
+    stale = known_since(reply.data, turn.found.rows)
     for name in OUTCOMES:
         told = getattr(turn.data, name)
         ids = {outcome.id for outcome in told}
@@ -155,6 +169,8 @@ async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
         told += kept
     await turn.out.outcomes(turn.data)
     await turn.say(reply.content)
+    if stale:
+        await turn.say(f"\n\n{stale}" if reply.content else stale)
     rows = [Proposal(**row) for row in recorded["proposals"]]
     await finish(turn, recorded["stop_reason"], pending=rows, reply=reply)
 

@@ -59,7 +59,9 @@ async def decide(turn: RunningTurn) -> list[Start]:
 
     found = turn.found = await turn.edits.decided(with_edit)
     until = latest(turn.until)
-    starts = [Start(choice, row.id, found, turn.who, until) for choice, row in found.starts]
+    starts = [
+        Start(choice, row.id, found, turn.who, until, turn.until) for choice, row in found.starts
+    ]
     if found.grants:
         starts[0].place, starts[0].grant = place, found.grants.pop()
     return starts

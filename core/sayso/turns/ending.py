@@ -95,7 +95,8 @@ async def finish(
 ) -> None:
     """Alter, record and send the rest of the reply; no event follows."""
     last = done(turn, stop, reply)
-    ending: list[Event] = [*proposal_events(pending), last] if pending else [last]
+    stated = proposal_events(pending, plain=turn.caller.plain) if pending else []
+    ending: list[Event] = [*stated, last]
     altered = None
     if turn.out.held:
         # What interceptors do to the session in place is no part of what is recorded.

@@ -195,9 +195,10 @@ def _unheard(piece: str) -> bool:
     return False
 
 
-def proposal_events(rows: Sequence[Proposal]) -> list[Event]:
-    """The events that state these proposals, at least one, in their order."""
-    events: list[Event] = [Approvals([approval(row) for row in rows])]
+def proposal_events(rows: Sequence[Proposal], *, plain: bool = False) -> list[Event]:
+    """The events that state these proposals, at least one, in their order; `plain` ones as V1 has
+    them."""
+    events: list[Event] = [Approvals([approval(row, plain=plain) for row in rows])]
     if calls := [tool_call(row) for row in rows if row.kind == "tool_call"]:
         events.append(ToolCalls(calls))
     if commands := [command(row) for row in rows if row.kind == "command"]:

@@ -66,13 +66,16 @@ class Standing:
     from_callable: bool
     decided_here: bool
     """Whether the request decides one of its calls, or has run one."""
+    hindered: Collection[str] = ()
+    """The approved calls that this request may not start."""
 
     @property
     def unsettled(self) -> list[Proposal]:
         """The calls to restate: those that are pending, and those that were approved elsewhere and
-        that their caller has yet to send back. A callable is given the latter with the rest."""
+        that their caller has yet to send back. A callable is given the latter with the rest, unless
+        something keeps the request from starting one."""
         open_ = {"PENDING"} if self.from_callable else {"PENDING", "APPROVED"}
-        return [row for row in self.rows if row.state in open_]
+        return [row for row in self.rows if row.state in open_ or row.id in self.hindered]
 
     def resumes(self, asking: Asking) -> bool:
         """Whether an empty message continues the turn: the history ends at it, and all its calls
@@ -160,7 +163,14 @@ def standings_of(found: Decided) -> list[Standing]:
     ran = {grant.proposal.id for grant in found.grants}
     here = {row.turn for choice, row in found.chosen if not choice.copy or row.id in ran}
     return [
-        Standing(id_, rows, found.turns.get(id_), id_ in found.callables, id_ in here)
+        Standing(
+            id_,
+            rows,
+            found.turns.get(id_),
+            id_ in found.callables,
+            id_ in here,
+            found.hindered(rows) if id_ in found.callables else (),
+        )
         for id_, rows in found.by_turn().items()
     ]
 

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
+from sayso.context import RequestContext
 from sayso.errors import AgentError, ReplyTooLarge
 from sayso.turns.outcomes import collect_outcomes
 from sayso.turns.output import OUTCOMES, done_of, executed_events
@@ -46,14 +47,21 @@ _EVENTS = frozenset(get_args(Event))
 
 
 async def reply_of(
-    turn: RunningTurn, function: Callable[..., Any], *, quiet: bool, place: Place | None = None
+    turn: RunningTurn,
+    function: Callable[..., Any],
+    *,
+    quiet: bool,
+    place: Place | None = None,
+    context: RequestContext | None = None,
 ) -> AgentMessage | str:
     """The reply of the callable; a text where it is nothing else, as much of it as is not sent.
 
-    With `quiet` nothing is sent while it streams. It begins in `place` where there is one.
+    With `quiet` nothing is sent while it streams. It begins in `place` where there is one, and gets
+    `context` in place of the request's.
     """
     agent, code = turn.engine.agent, turn.engine.code
-    arguments = [turn.seen.messages.copy(), turn.context, turn.session][: agent.argument_count]
+    given = [turn.seen.messages.copy(), context or turn.context, turn.session]
+    arguments = given[: agent.argument_count]
     own: Context | None = None
     if agent.generates:
         result = function(*arguments)

@@ -57,7 +57,8 @@ async def ask_model(turn: RunningTurn) -> None:
     context = await _computed(turn, given) if callable(given) else given or ""
     if turn.context._additions:
         context = "\n\n".join([text for text in [context, *turn.context._additions] if text])
-    system, tools = agent.system_prompt, [*agent.definitions]
+    system = agent.system_prompt
+    tools = [*agent.definitions] if turn.caller.tools else []
     # Only what was suspended, or will be, needs the digest.
     prefix = _prefix(model, system, context, tools) if turn.involved else ""
     turns = model_turns(turn.seen.messages, turn.found, turn.references, prefix)
@@ -68,7 +69,7 @@ async def ask_model(turn: RunningTurn) -> None:
         events = stream(ask) if stream else await begun(model, ask, turn.engine.code)
         reply = await _reply(turn, events, unheard)
         said = reply.turn
-        calls = [b for b in said.blocks if isinstance(b, Call)]
+        calls = [b for b in said.blocks if isinstance(b, Call) and turn.caller.tools]
         if calls:
             used = used or _ids_of_calls(turns)
             said, calls = _with_fresh_ids(said, calls, used)

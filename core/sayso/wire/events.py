@@ -155,6 +155,35 @@ def _reader(name: str) -> TypeAdapter[Any]:
     return TypeAdapter(_KINDS[name])
 
 
+def outcomes_of(event: Event) -> Sequence[ExecutedApproval]:
+    """The outcomes that an event reports, those of all its kinds in one shape.
+
+    The output of a call that did not end well begins with "Error:", "Rejected:" or "Outcome
+    unknown:".
+    """
+    match event:
+        case ExecutedApprovals():
+            return event.executed_approvals
+        case ExecutedToolCalls():
+            return [
+                ExecutedApproval(id=e.id, name=e.name, input=e.input, output=e.output)
+                for e in event.executed_tool_calls
+            ]
+        case ExecutedCommands():
+            return [
+                ExecutedApproval(
+                    id=e.id or "",
+                    type="command",
+                    name="command",
+                    input={"command": e.command},
+                    output=e.output,
+                )
+                for e in event.executed_cmds
+            ]
+        case _:
+            return ()
+
+
 def fold(events: Iterable[Event], *, stop_reason: bool = True) -> AgentMessage:
     """The reply made of a turn's events; an `error` event is left to the caller.
 

@@ -92,7 +92,9 @@ class CommandFile(Wire):
 
 
 Reason = Annotated[str, Field(min_length=1)]
-"""The reason of a rejection; an empty one would be neither a rejection nor none."""
+"""Why a call is rejected; an empty one would be neither a rejection nor none."""
+Revision = Annotated[int, Field(strict=True, ge=1)]
+"""The number of an input of a call: 1 is what was proposed, each change of it makes the next."""
 
 
 class Command(Wire):
@@ -104,6 +106,7 @@ class Command(Wire):
     id: str | None = Field(default=None, exclude_if=_absent)
     intent: str | None = Field(default=None, exclude_if=_absent)
     rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
+    seen: Revision | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedCommand(Wire):
@@ -125,6 +128,7 @@ class ToolCall(Wire):
     input_description: dict[str, Any] = Field(default_factory=dict)
     intent: str | None = Field(default=None, exclude_if=_absent)
     rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
+    seen: Revision | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedToolCall(Wire):
@@ -137,7 +141,10 @@ class ExecutedToolCall(Wire):
 
 
 class Approval(Wire):
-    """A proposal of either kind in one shape (design, section 7)."""
+    """A proposal of either kind in one shape (design, section 7).
+
+    `revision` counts its inputs; a decision names with `seen` the one that its approver was shown.
+    """
 
     id: str
     type: Kind = "tool_call"
@@ -149,6 +156,8 @@ class Approval(Wire):
     intent: str | None = None
     input_description: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
     bound: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
+    revision: Revision | None = Field(default=None, exclude_if=_absent)
+    seen: Revision | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedApproval(Wire):

@@ -164,6 +164,12 @@ class Workers:
                 self._limit += by
 
     @property
+    def blocked(self) -> int:
+        """How many loops are blocked by code that nobody waits for: a turn of theirs was cancelled,
+        and cannot hear of it."""
+        return sum(bool(worker.to_cancel) for worker in list(self._loops))
+
+    @property
     def calm(self) -> bool:
         """Whether nothing has blocked home lately, so that work placed there will start soon."""
         return self.looks and monotonic() > self._blocked_until

@@ -2,55 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import to_json
-from typing_extensions import TypedDict
+from sayso_a2a.answers import (
+    Answer,
+    Json,
+    json_of,
+    message_answer,
+    simple_answer,
+    task_answer,
+)
 
-from sayso import ToolResult
-from sayso_a2a.artifacts import text_of_parts, whole
-
-Json = dict[str, Any]
+logger = logging.getLogger("sayso.a2a")
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
+_FIRST_LOOK = 0.2
+_LAST_LOOK = 5.0
+"""Seconds between two looks at a task that is at work, at first and at last."""
+_THIS_MACHINE = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")
 SIMPLE = "simple"
 """Stands for the official card if the agent speaks only the contract's protocol."""
 
 
-@dataclass(slots=True)
-class Answer:
-    """The other agent's answer: its task, the task's state, and the calls pending there."""
+class Sent(NamedTuple):
+    """What is sent: a message or a decision, on a task or in a conversation that went before."""
 
-    task: str
-    state: str
-    text: str = ""
-    waiting: list[Json] = field(default_factory=list)
-    artifacts: list[Json] = field(default_factory=list)
-
-    def result(self, decide: str) -> ToolResult:
-        """The answer as a tool result for the model."""
-        lines = [self.text] if self.text else []
-        for artifact in self.artifacts:
-            lines.append(_artifact_text(artifact))
-        for call in self.waiting:
-            named = {key: call.get(key) for key in ("id", "name", "input")}
-            shown = to_json(named, inf_nan_mode="null").decode()
-            lines.append(
-                f"A call waits for a decision: {shown}. To have a person decide it, call "
-                f"{decide} with task {self.task!r} and the call's id, name and input unchanged."
-            )
-        if self.state == "input-required":
-            lines.append(f"The task {self.task!r} waits for input.")
-        elif self.state != "completed" or not lines:
-            lines.append(f"The task {self.task!r} is {self.state}.")
-        structured = {"task": self.task, "state": self.state, "waiting": self.waiting}
-        is_error = self.state in ("failed", "rejected", "canceled")
-        return ToolResult(["\n".join(lines)], structured=structured, is_error=is_error)
+    message: str
+    task: str | None = None
+    context: str = ""
+    decision: Json | None = None
 
 
 class Link:
@@ -67,13 +53,16 @@ class Link:
         self._timeout = timeout
         self._card: Any = None
 
-    async def send(self, message: str, task: str | None, decision: Json | None = None) -> Answer:
-        """The agent's answer to a message, or to a decision on a call of `task`."""
+    async def send(self, sent: Sent) -> Answer:
+        """The agent's answer to a message, or to a decision on a call of a task. If the task is
+        still at work, its answer at the end, or when the timeout is over."""
         async with self._reached() as (client, card):
             try:
                 if card is SIMPLE:
-                    return await _send_simple(client, self._url, message, task, decision)
-                return await _send_official(client, card, message, task, decision)
+                    answer = await _send_simple(client, self._url, sent)
+                else:
+                    answer = await _send_official(client, card, sent)
+                return await self._ended(client, card, answer)
             except Exception as error:
                 if _lost(error):
                     raise ConnectionError(
@@ -85,16 +74,33 @@ class Link:
     async def check_waiting(self, task: str, decision: Json) -> None:
         """Raise ValueError unless exactly this call is pending in `task`."""
         async with self._reached() as (client, card):
-            if card is SIMPLE:
-                answer = await _look_simple(client, self._url, task)
-            else:
-                answer = await _look_official(client, card, task)
+            answer = await self._look(client, card, task)
         for call in answer.waiting:
             if call.get("id") == decision["id"]:
                 if call.get("name") == decision["name"] and call.get("input") == decision["input"]:
                     return
                 raise ValueError("the remote agent proposed this call with another name or input")
         raise ValueError(f"no such call waits for a decision in the task {task!r}")
+
+    async def _ended(self, client: Any, card: Any, answer: Answer) -> Answer:
+        """The answer once its task has ended or waits for somebody."""
+        until = time.monotonic() + self._timeout
+        pause = _FIRST_LOOK
+        while answer.runs and answer.task and time.monotonic() < until:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LAST_LOOK)
+            try:
+                answer = await self._look(client, card, answer.task)
+            except Exception as error:
+                # What it has said is worth more than why it cannot be asked again.
+                logger.info("a task of the agent at %r cannot be looked at: %s", self._url, error)
+                break
+        return answer
+
+    async def _look(self, client: Any, card: Any, task: str) -> Answer:
+        if card is SIMPLE:
+            return await _look_simple(client, self._url, task)
+        return await _look_official(client, card, task)
 
     @asynccontextmanager
     async def _reached(self) -> AsyncIterator[tuple[Any, Any]]:
@@ -128,7 +134,7 @@ class Link:
         if answer.status_code == 404:
             answer = await client.get(f"{self._url}/.well-known/agent.json")
         answer.raise_for_status()
-        return _card_of(_json(answer), self._url)
+        return _card_of(json_of(answer), self._url)
 
 
 def _lost(error: BaseException | None) -> bool:
@@ -183,102 +189,46 @@ def _card_of(content: Any, url: str) -> Any:
 
 
 def _origin(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port; this machine has one name, however a card spells it."""
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-    return parts.scheme, parts.hostname or "", port
+    host = parts.hostname or ""
+    return parts.scheme, "localhost" if host in _THIS_MACHINE else host, port
 
 
-async def _send_simple(
-    client: Any, url: str, message: str, task: str | None, decision: Json | None
-) -> Answer:
-    body: Json = {"message": message}
-    if task is not None:
-        body["id"] = task
-    if decision is not None:
-        body["data"] = {"tool_calls": [decision]}
-    return _simple_answer(await client.post(f"{url}/a2a/tasks/send", json=body))
+async def _send_simple(client: Any, url: str, sent: Sent) -> Answer:
+    body: Json = {"message": sent.message}
+    if id := sent.task or sent.context:
+        body["id"] = id
+    if sent.decision is not None:
+        body["data"] = {"tool_calls": [sent.decision]}
+    return simple_answer(await client.post(f"{url}/a2a/tasks/send", json=body))
 
 
 async def _look_simple(client: Any, url: str, task: str) -> Answer:
-    return _simple_answer(await client.get(f"{url}/a2a/tasks/{quote(task, safe='')}"))
+    return simple_answer(await client.get(f"{url}/a2a/tasks/{quote(task, safe='')}"))
 
 
-class _Artifact(TypedDict, total=False):
-    name: str | None
-    artifactId: str | None
-    parts: list[Json] | None
-
-
-class _Calls(BaseModel):
-    tool_calls: list[Json] | None = None
-
-
-class _Failure(BaseModel):
-    message: str | None = None
-
-
-class _Task(BaseModel):
-    """A task in the contract's protocol; null means absent."""
-
-    status: str
-    task_id: str | None = None
-    text: str | None = None
-    error: _Failure | None = None
-    metadata: _Calls | None = None
-    artifacts: list[_Artifact] | None = None
-
-
-def _simple_answer(response: Any) -> Answer:
-    content = _json(response)
-    if response.status_code != 200:
-        raise ValueError(f"the remote agent answered {response.status_code}{_detail(content)}")
-    try:
-        task = _Task.model_validate(content)
-    except ValidationError as error:
-        wrong = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, wrong["loc"])) or "the body"
-        raise ValueError(f"the remote agent's answer is no task: {where} is wrong") from None
-    text = task.text or (task.error and task.error.message) or ""
-    waiting = (task.metadata and task.metadata.tool_calls) or []
-    artifacts = [dict(artifact) for artifact in task.artifacts or ()]
-    return Answer(task.task_id or "", task.status, text, waiting, artifacts)
-
-
-def _json(response: Any) -> Any:
-    """The JSON value of a body; None if the body is not JSON."""
-    try:
-        return response.json()
-    except (ValueError, RecursionError):
-        return None
-
-
-def _detail(content: Any) -> str:
-    detail = content.get("detail") if isinstance(content, dict) else None
-    if isinstance(detail, list) and detail and isinstance(detail[0], dict):
-        detail = detail[0].get("msg")
-    return "" if detail is None else f": {detail}"[:300]
-
-
-async def _send_official(
-    client: Any, card: Any, message: str, task: str | None, decision: Json | None
-) -> Answer:
+async def _send_official(client: Any, card: Any, sent: Sent) -> Answer:
     from a2a.types import SendMessageRequest
     from google.protobuf.json_format import ParseDict
 
-    parts: list[Json] = [{"text": message}] if message else []
-    if decision is not None:
-        parts.append({"data": decision})
-    sent: Json = {"messageId": secrets.token_hex(16), "role": "ROLE_USER", "parts": parts}
-    if task is not None:
-        sent["taskId"] = task
-    request = ParseDict({"message": sent}, SendMessageRequest())
+    parts: list[Json] = [{"text": sent.message}] if sent.message else []
+    if sent.decision is not None:
+        parts.append({"data": sent.decision})
+    message: Json = {"messageId": secrets.token_hex(16), "role": "ROLE_USER", "parts": parts}
+    if sent.task is not None:
+        message["taskId"] = sent.task
+    elif sent.context:
+        message["contextId"] = sent.context
+    request = ParseDict({"message": message}, SendMessageRequest())
     answer: Answer | None = None
     async with _sdk_client(client, card) as remote:
         async for event in remote.send_message(request):
             if event.HasField("task"):
-                answer = _task_answer(event.task)
+                answer = task_answer(event.task)
             elif event.HasField("message"):
-                answer = _message_answer(event.message)
+                answer = message_answer(event.message)
     if answer is None:
         raise ValueError("the remote agent did not answer")
     return answer
@@ -288,7 +238,7 @@ async def _look_official(client: Any, card: Any, task: str) -> Answer:
     from a2a.types import GetTaskRequest
 
     async with _sdk_client(client, card) as remote:
-        return _task_answer(await remote.get_task(GetTaskRequest(id=task)))
+        return task_answer(await remote.get_task(GetTaskRequest(id=task)))
 
 
 def _sdk_client(client: Any, card: Any) -> Any:
@@ -298,39 +248,3 @@ def _sdk_client(client: Any, card: Any) -> Any:
         streaming=False, httpx_client=client, supported_protocol_bindings=["JSONRPC", "HTTP+JSON"]
     )
     return ClientFactory(config).create(card)
-
-
-def _task_answer(task: Any) -> Answer:
-    from a2a.types import TaskState
-    from google.protobuf.json_format import MessageToDict
-
-    shown = whole(MessageToDict(task))
-    state = TaskState.Name(task.status.state).removeprefix("TASK_STATE_")
-    text, waiting = _said(shown.get("status", {}).get("message", {}).get("parts", []))
-    artifacts = list(shown.get("artifacts", ()))
-    return Answer(task.id, state.lower().replace("_", "-"), text, waiting, artifacts)
-
-
-def _message_answer(message: Any) -> Answer:
-    from google.protobuf.json_format import MessageToDict
-
-    text, _ = _said(whole(MessageToDict(message)).get("parts", []))
-    return Answer(message.task_id, "completed", text)
-
-
-def _said(parts: Sequence[Json]) -> tuple[str, list[Json]]:
-    """The text of the parts, and the pending calls among them."""
-    texts = [str(part["text"]) for part in parts if part.get("text")]
-    waiting = [
-        part["data"]
-        for part in parts
-        if isinstance(part.get("data"), dict)
-        and part["data"].get("execute") is False
-        and "id" in part["data"]
-    ]
-    return "\n".join(texts), waiting
-
-
-def _artifact_text(artifact: Json) -> str:
-    name = artifact.get("name") or artifact.get("artifactId", "artifact")
-    return f"[{name}]\n{text_of_parts(artifact.get('parts') or ())}"

@@ -29,6 +29,13 @@ class TaskBusy(RequestError):
         self.code = code
 
 
+class NotDecidedHere(RequestError):
+    """A decision came over a protocol over which nobody decides."""
+
+    status = 403
+    code = "NOT_DECIDED_HERE"
+
+
 class PendingCalls(RequestError):
     """A new message arrived while calls are pending."""
 

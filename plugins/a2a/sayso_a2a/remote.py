@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any, overload
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from sayso import Tool, ToolResult, tool
-from sayso_a2a.link import Headers, Link
+from sayso import Session, Tool, ToolResult, tool
+from sayso_a2a.link import Headers, Link, Sent
 
 
 class RemoteAgent(Sequence[Tool]):
@@ -28,15 +28,23 @@ class RemoteAgent(Sequence[Tool]):
         decide_name = f"{name}_decide"
         origin = f"a2a:{url}"
 
-        async def talk(message: str, task: str | None = None) -> ToolResult:
-            return (await link.send(message, task)).result(decide_name)
+        conversation = f"a2a:{name}"
+
+        async def talk(message: str, session: Session, task: str | None = None) -> ToolResult:
+            known = session.get(conversation)
+            context = known if isinstance(known, str) else ""
+            answer = await link.send(Sent(message, task, context))
+            if answer.context != context:
+                session[conversation] = answer.context
+            return answer.result(decide_name)
 
         async def decide(
             task: str, id: str, name: str, input: dict[str, Any], reason: str | None = None
         ) -> ToolResult:
             decision = {"id": id, "name": name, "input": input, "execute": True}
             await link.check_waiting(task, decision)
-            return (await link.send("", task, decision)).result(decide_name)
+            answer = await link.send(Sent("", task, decision=decision))
+            return answer.result(decide_name)
 
         self._tools = (
             tool(
@@ -85,9 +93,11 @@ def remote_agent(
       contract's.
     - `headers`: sent to that address only, as are a user and password in `url`. A function is
       called for each request.
-    - `timeout`: in seconds, for each request and its whole answer.
+    - `timeout`: in seconds, for each request and its whole answer, and after that for the end of a
+      task that is still at work.
 
-    No request is made before a tool is called.
+    The conversation there continues with the one here; its id is kept in the session. No request is
+    made before a tool is called.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:

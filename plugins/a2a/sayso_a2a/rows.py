@@ -130,13 +130,13 @@ class Rows:
         await self._run(work)
 
     async def silent(self, states: Sequence[str]) -> list[Row]:
-        """Tasks in these states whose leases have run out; not necessarily all of them."""
+        """The newest thousand tasks in these states that no process has leased."""
         marks = ", ".join("?" * len(states))
 
         def work() -> list[Row]:
             found = self._connection.execute(
                 f"select {_COLUMNS} as lease from tasks where adapter = ? and state in ({marks}) "
-                "and lease < ? limit 1000",
+                "and lease < ? order by updated desc limit 1000",
                 (self._adapter, *states, time.time()),
             )
             return [Row(*row) for row in found]

@@ -3,7 +3,7 @@
 import re
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -11,6 +11,21 @@ from sayso import Duration, Host, Plugin
 
 _URL = re.compile(r"https?://[^?#\s]+")
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
+
+
+Approvals = Literal["client", "inbox", "deny"]
+
+
+class Signing(Plugin.Settings):
+    """The keys of `[plugin.a2a.signing]`."""
+
+    key: Path
+    """File with the private key, in PEM, of which others have the public one."""
+    kid: str
+    """The name of the key in the header of the signature."""
+    jku: str | None = None
+    """Address of the public keys (JWKS), stated in the header of the signature; absent: this
+    service's own, `/.well-known/jwks.json`."""
 
 
 class Settings(Plugin.Settings):
@@ -21,9 +36,9 @@ class Settings(Plugin.Settings):
     `sayso.a2a_adapters`."""
     agent_card: dict[str, Any] | None = None
     """Fields of the agent card that replace the generated ones."""
-    legacy_card: bool = False
-    """Give everybody the official card with the fields of 0.3, which 1.0's schema does not allow.
-    Otherwise only clients that ask with the header `A2A-Version: 0.3` get them."""
+    approvals: Approvals = "client"
+    """The approver of gated calls: the caller, by a message on the task; "inbox": only a person
+    where the service runs; "deny": nobody, so that they do not run over A2A."""
     url: str | None = None
     """The service's public address, for the cards; by default as each request names it."""
     trust_forwarded: bool = False
@@ -40,6 +55,13 @@ class Settings(Plugin.Settings):
     """Hosts that notifications may go to although their address is not public."""
     extended_card: dict[str, Any] | None = None
     """Fields that only the card for authenticated callers has."""
+    grpc_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """TCP port for the official protocol over gRPC; absent: it is not served, 0: a free one."""
+    grpc_url: str | None = None
+    """Address for gRPC in the cards, such as "agents.example:443"; absent: the host that the
+    request names, with `grpc_port`."""
+    signing: Signing | None = None
+    """How the official cards and notifications are signed; absent: they are not."""
     options: dict[str, Any] = {}
     """Free settings for an adapter of another distribution."""
 

@@ -52,9 +52,8 @@ class Simple:
         self._host = host
         self._settings = settings
         self._custom = custom_card(host, settings.agent_card)
-        self._tasks = Tasks(
-            host, Rows("simple", task_file(host), ttl=settings.task_ttl, most=settings.max_tasks)
-        )
+        rows = Rows("simple", task_file(host), ttl=settings.task_ttl, most=settings.max_tasks)
+        self._tasks = Tasks(host, rows, settings.approvals)
 
     def router(self) -> Router:
         """The routes."""

@@ -9,15 +9,21 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from sayso import AgentMessage, Approval, Message
+from sayso import AgentMessage, Approval, Message, Proposal
 from sayso_a2a.artifacts import Json
 from sayso_a2a.rows import Row
 from sayso_a2a.turned import Turned
+from sayso_a2a.waiting import outcome_words, waiting_words
 
 Status = Literal["pending", "running", "input-required", "completed", "failed", "canceled"]
 LEASE = 15.0
 """Seconds after which a running task counts as failed if its process does not renew the lease."""
-LEFT_BEHIND = "the service stopped before the task had ended; what it ran may have taken effect"
+SWEEP_EVERY = 60.0
+"""Seconds between two sweeps for expired tasks, waiting ones, and those of dead processes."""
+LEFT_BEHIND = (
+    "the process that ran the task has given no sign of life for the time of its lease; what it "
+    "ran may have taken effect, and may go on"
+)
 BUSY = ("pending", "running")
 _STATES: dict[str, Status] = {
     "completed": "completed",
@@ -138,6 +144,19 @@ def left_waiting(before: Task, turned: Turned, waiting: Sequence[Approval]) -> T
         "metadata": {"created": created, "updated": now(), **_metadata(reply, turned)},
     }
     return before.model_copy(update=update)
+
+
+def denied(task: Task) -> Task:
+    """The task whose proposals are rejected, since nobody approves over this protocol."""
+    error = {"message": waiting_words(proposals_of(task.messages), "deny"), "code": "REJECTED"}
+    return task.model_copy(update={"status": "failed", "error": error})
+
+
+def told_canceled(task: Task, rows: Sequence[Proposal]) -> Task:
+    """A canceled task with what became of its calls that had begun to run."""
+    running = [row.id for row in rows if row.state == "EXECUTING"]
+    metadata = {**task.metadata, "updated": now(), "running": running}
+    return task.model_copy(update={"text": outcome_words(rows), "metadata": metadata})
 
 
 def _joined(before: list[Json], new: list[Json]) -> list[Json]:

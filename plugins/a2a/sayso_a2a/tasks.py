@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 
 from sayso import (
@@ -19,20 +19,27 @@ from sayso import (
     Message,
     RequestError,
 )
+from sayso_a2a.artifacts import Json
 from sayso_a2a.incoming import PROTOCOL, Incoming
-from sayso_a2a.refusals import TaskBusy, TaskUnknown, refusal_of
+from sayso_a2a.refusals import NotDecidedHere, TaskBusy, TaskUnknown, refusal_of
 from sayso_a2a.rows import Row, Rows
+from sayso_a2a.settings import Approvals
 from sayso_a2a.task import (
     BUSY,
     LEASE,
+    SWEEP_EVERY,
     Task,
+    denied,
     ended,
     left_waiting,
     now,
     proposals_of,
     task_of,
+    told_canceled,
 )
 from sayso_a2a.turned import Turned
+from sayso_a2a.waiting import CANCELED, DENIED, decided_elsewhere, started, withdraw
+from sayso_a2a.watching import Watch
 
 logger = logging.getLogger("sayso.a2a")
 
@@ -40,19 +47,26 @@ logger = logging.getLogger("sayso.a2a")
 class Tasks:
     """Begins, continues, shows and cancels tasks; every turn is the host's."""
 
-    def __init__(self, host: Host, rows: Rows) -> None:
+    def __init__(self, host: Host, rows: Rows, approvals: Approvals) -> None:
         self._host = host
         self._rows = rows
+        self._approvals = approvals
+        self._watch = Watch(host, self._decided)
+        self._watching: asyncio.Task[None] | None = None
         self._runs: dict[str, asyncio.Task[Task]] = {}
         self._closing = False
 
     async def open(self) -> None:
-        """Open the store."""
+        """Open the store, and go on with tasks that others decide on."""
         await self._rows.open()
+        self._watching = asyncio.ensure_future(self._watch_those_left())
 
     async def close(self) -> None:
         """End running tasks, as failed, and close the store."""
         self._closing = True
+        if self._watching is not None:
+            self._watching.cancel()
+        await self._watch.aclose()
         runs = list(self._runs.values())
         for run in runs:
             run.cancel()
@@ -64,23 +78,75 @@ class Tasks:
         task = task_of(await self._rows.get(owner, id), self._runs)
         if task is None:
             raise TaskUnknown
-        return task
+        return await self._with_outcomes(task)
 
     async def send(
-        self, caller: Caller, id: str | None, text: str, data: Data | None, *, keep: bool
+        self,
+        caller: Caller,
+        id: str | None,
+        text: str,
+        data: Data | None,
+        *,
+        keep: bool,
+        elsewhere: bool = False,
     ) -> tuple[Task, asyncio.Task[Task]]:
         """The task as it begins this turn, and the run that ends with the task after the turn.
 
-        Raises TaskUnknown, TaskBusy or InvalidRequest. The run raises RequestError if the turn is
-        refused; the task is then restored, and with `keep` carries the error.
+        Raises TaskUnknown, TaskBusy, InvalidRequest, or NotDecidedHere unless the decisions were
+        made `elsewhere`. The run raises RequestError if the turn is refused; the task is then
+        restored, and with `keep` carries the error.
         """
         message = Message(role="user", content=text, data=data)
+        if _decides(message) and self._approvals != "client" and not elsewhere:
+            raise NotDecidedHere(decided_elsewhere(self._approvals))
         task = Task(id=id or secrets.token_hex(16), owner=caller.principal or "")
         before, started = await self._claim(task, message, new=id is None, at_once=keep)
+        self._watch.end(started.id)
         work = self._run(started, before if id is not None else None, caller, keep)
-        run = self._runs[started.run] = asyncio.ensure_future(work)
+        run = self._runs[started.run] = asyncio.ensure_future(self._watched(work, again=elsewhere))
         run.add_done_callback(partial(self._forget, started.run))
         return started, run
+
+    async def _watched(self, run: Awaitable[Task], *, again: bool) -> Task:
+        """The task after its run; one that waits goes on once others have decided."""
+        after = await run
+        if after.status == "input-required":
+            ids = [proposal.id for proposal in proposals_of(after.messages)]
+            await self._watch.begin(after.id, after.owner, ids, again=again)
+        return after
+
+    async def _watch_those_left(self) -> None:
+        while True:
+            try:
+                for row in await self._rows.silent(["input-required"]):
+                    task = Task.model_validate_json(row.body)
+                    ids = [proposal.id for proposal in proposals_of(task.messages)]
+                    if task.id not in self._watch:
+                        await self._watch.begin(task.id, task.owner, ids)
+            except Exception:
+                logger.exception("the tasks that wait could not be looked through")
+            await asyncio.sleep(SWEEP_EVERY)
+
+    async def _decided(self, owner: str, id: str, decisions: list[Json]) -> None:
+        """Go on with a task whose calls were decided elsewhere, unless somebody else has."""
+        caller = Caller(PROTOCOL, owner or None)
+        try:
+            if (await self.look(owner, id)).status == "input-required":
+                data = Data.model_validate({"approvals": decisions})
+                _, run = await self.send(caller, id, "", data, keep=True, elsewhere=True)
+                await asyncio.wait({run})
+        except RequestError as error:
+            logger.info("task %s does not go on by itself: %s", id, error)
+
+    async def _with_outcomes(self, task: Task) -> Task:
+        """The task; a canceled one says what became of its calls that still ran when it was."""
+        ids = task.metadata.get("running")
+        if task.status != "canceled" or not ids:
+            return task
+        rows = await started(self._host, Caller(PROTOCOL, task.owner or None), ids)
+        if any(row.state == "EXECUTING" for row in rows):
+            return task
+        return await self._write(task, told_canceled(task, rows))
 
     def _forget(self, name: str, run: asyncio.Task[Task]) -> None:
         self._runs.pop(name, None)
@@ -135,7 +201,8 @@ class Tasks:
             stopped = self._stopped(task, before)
             await asyncio.shield(self._write(task, stopped))
             if stopped.status == "canceled":
-                await asyncio.shield(withdraw(self._host, caller, task.messages))
+                proposed = proposals_of(task.messages)
+                await asyncio.shield(withdraw(self._host, caller, proposed, CANCELED))
             raise
         except BaseException:
             error = {"message": "the task could not be run", "code": "AGENT_ERROR"}
@@ -151,6 +218,10 @@ class Tasks:
         after = ended(task, turned)
         if before is not None and waiting:
             after = left_waiting(before, turned, waiting)
+        proposed = proposals_of(after.messages) if after.status == "input-required" else []
+        if proposed and self._approvals == "deny":
+            await withdraw(self._host, caller, proposed, DENIED)
+            after = denied(after)
         return await asyncio.shield(self._write(task, after))
 
     def _stopped(self, task: Task, before: Task | None) -> Task:
@@ -258,14 +329,9 @@ class Tasks:
         if (run := self._runs.get(before.run)) is not None:
             run.cancel()
             await asyncio.wait({run})
-        await withdraw(self._host, caller, before.messages)
-        return after
-
-
-async def withdraw(host: Host, caller: Caller, messages: Sequence[Message]) -> None:
-    """Reject the calls and commands of a canceled task: nobody can approve or run them any more."""
-    if ids := [proposal.id for proposal in proposals_of(messages)]:
-        await host.calls.withdraw(ids, caller, "the task was canceled")
+        self._watch.end(id)
+        rows = await withdraw(self._host, caller, proposals_of(before.messages), CANCELED)
+        return await self._write(after, told_canceled(after, rows)) if rows else after
 
 
 async def left_open(

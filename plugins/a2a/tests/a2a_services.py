@@ -116,8 +116,20 @@ def wait_for(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     return found
 
 
-def configured(tmp_path: Path, ledger: str = "memory://", **a2a: Any) -> Config:
-    """A configuration with agent-to-agent and V2, its state below `tmp_path`."""
+TOKENS = {"ann": "token-of-ann", "bob": "token-of-bob"}
+"""The callers of a service that asks them who they are."""
+
+
+def bearer(name: str) -> dict[str, str]:
+    """The header by which a caller says who they are."""
+    return {"authorization": f"Bearer {TOKENS[name]}"}
+
+
+def configured(
+    tmp_path: Path, ledger: str = "memory://", *, guarded: bool = False, **a2a: Any
+) -> Config:
+    """A configuration with agent-to-agent and V2, its state below `tmp_path`; `guarded` by bearer
+    tokens."""
     return Config.model_validate(
         {
             "plugins": ["a2a", "v2"],
@@ -127,6 +139,7 @@ def configured(tmp_path: Path, ledger: str = "memory://", **a2a: Any) -> Config:
                 "start_timeout": PATIENCE,
             },
             "approvals": {"ledger": ledger},
+            "auth": {"scheme": "bearer", "tokens": TOKENS} if guarded else {},
             "plugin": {"a2a": a2a},
         }
     )
@@ -244,6 +257,13 @@ def message(*parts: Any, id: str = "", **fields: Any) -> dict[str, Any]:
 def proposals(task: dict[str, Any]) -> list[dict[str, Any]]:
     """The data parts of an official task's status message."""
     return [part["data"] for part in task["status"]["message"]["parts"] if "data" in part]
+
+
+def reply_of(task: dict[str, Any]) -> str:
+    """The text of a completed task's reply, which is an artifact; it has no status message."""
+    assert "message" not in task["status"], task["status"]
+    found = [each for each in task["artifacts"] if each["name"] == "reply"]
+    return "".join(part["text"] for part in found[-1]["parts"])
 
 
 def coming(service: Service, path: str, body: Any) -> Iterator[dict[str, Any]]:

@@ -99,7 +99,9 @@ def test_reply_that_no_json_holds_is_told_as_on_v2(serve: Serve, reply: dict[str
         "input-required" if "tool_calls" in reply.get("data", {}) else "completed"
     )
     official = Rpc(service).task("x")
-    assert official["status"]["message"]["parts"][0] == {"text": text}
+    waits = official["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    told = official["status"]["message"] if waits else official["artifacts"][-1]
+    assert told["parts"][0] == {"text": text}
 
 
 def test_endpoints_are_there_only_when_switched_on(tmp_path: Path, cluster: Cluster) -> None:
@@ -148,7 +150,9 @@ def test_address_of_the_database_with_a_password_that_was_not_quoted_is_refused_
         ({"url": "https://agents.example/?x"}, r"plugin\.a2a\.url.*https"),
         ({"push_hosts": ["http://hooks.example"]}, r"plugin\.a2a\.push_hosts.*'hooks\.example'"),
         ({"push_hosts": ["127.0.0.1:9"]}, r"plugin\.a2a\.push_hosts.*without a port"),
-        ({"extended_card": {"name": 3}}, "the agent card is wrong: .*name"),
+        ({"extended_card": {}}, r"plugin\.a2a\.extended_card .*set \[auth\]"),
+        ({"guarded": True, "extended_card": {"name": 3}}, "the agent card is wrong: .*name"),
+        ({"approvals": "console"}, r"plugin\.a2a\.approvals.*'client', 'inbox' or 'deny'"),
     ],
 )
 def test_wrong_setting_stops_the_start(

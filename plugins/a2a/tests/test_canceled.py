@@ -15,6 +15,7 @@ from a2a_services import (
     V1,
     Cluster,
     Rpc,
+    Scripted,
     Service,
     configured,
     message,
@@ -24,7 +25,7 @@ from a2a_services import (
 )
 from test_notifications import Listener, listener
 
-from sayso import Agent, Ask, Config, Reply, Text, TextDelta, Turn
+from sayso import Agent, Ask, Call, Config, Reply, Text, TextDelta, Turn, tool
 
 __all__ = ["listener"]
 
@@ -139,3 +140,87 @@ def _streamed(
     thread = threading.Thread(target=read)
     thread.start()
     return seen, thread
+
+
+@pytest.mark.parametrize("there_too", [False, True], ids=["here", "elsewhere"])
+def test_canceled_task_tells_the_outcome_of_an_approved_call_that_had_begun(
+    either: Config, there_too: bool
+) -> None:
+    cluster = Slow()
+    with running(cluster.agent, either) as here, running(Slow().agent, either) as there:
+        rpc = Rpc(here)
+        canceling = Rpc(there) if there_too else rpc
+        task = rpc.task("deploy web")
+        (call,) = proposals(task)
+        decision = message({"id": call["id"], "execute": True}, taskId=task["id"])
+        approved: list[Any] = []
+        approving = threading.Thread(
+            target=lambda: approved.append(rpc("SendMessage", message=decision))
+        )
+        approving.start()
+        assert cluster.began.wait(PATIENCE)
+        canceled = canceling("CancelTask", id=task["id"])["result"]
+        assert "Outcome unknown" in words(canceled)
+        assert "Outcome unknown" in words(rpc("GetTask", id=task["id"])["result"])
+        cluster.holding.set()
+        approving.join(PATIENCE)
+        wait_for(lambda: "deployed web" in words(rpc("GetTask", id=task["id"])["result"]))
+        for service in (here, there):
+            found = Rpc(service)("ListTasks", includeArtifacts=True)["result"]["tasks"]
+            assert [words(each) for each in found] == [
+                words(rpc("GetTask", id=task["id"])["result"])
+            ]
+            assert found[0]["status"]["state"] == "TASK_STATE_CANCELED"
+        (told,) = approved
+        assert told["result"]["task"]["status"]["state"] == "TASK_STATE_CANCELED"
+        # The conversation knows the outcome, and nothing of the words about it.
+        rpc.task("and now?", contextId=task["contextId"])
+        assert "deployed web" in str(cluster.model.asks[-1].turns)
+        assert "Outcome unknown" not in str(cluster.model.asks[-1].turns)
+
+
+def test_canceled_task_of_the_contracts_protocol_tells_the_outcome(tmp_path: Path) -> None:
+    cluster = Slow()
+    with running(cluster.agent, configured(tmp_path)) as service:
+        task = service.send("deploy web")
+        (call,) = task["metadata"]["tool_calls"]
+        path = f"/a2a/tasks/{task['task_id']}"
+        decided = {"id": task["task_id"], "data": {"tool_calls": [{**call, "execute": True}]}}
+        sent = {"message": "", **decided}
+        service.http.post("/a2a/tasks/send?async=true", json=sent)
+        assert cluster.began.wait(PATIENCE)
+        canceled = service.http.post(f"{path}/cancel").json()
+        assert canceled["status"] == "canceled"
+        assert "Outcome unknown" in canceled["text"]
+        cluster.holding.set()
+        wait_for(lambda: "deployed web" in service.http.get(path).json()["text"])
+        assert service.http.get(path).json()["status"] == "canceled"
+
+
+class Slow(Cluster):
+    """A cluster whose gated tool holds until the test lets go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        @tool(requires_approval=True, timeout=2 * PATIENCE)
+        def deploy(name: str) -> str:
+            """Deploy something."""
+            self.began.set()
+            self.holding.wait(PATIENCE)
+            return f"deployed {name}"
+
+        self.model = Scripted(self._answer)
+        self.agent = Agent(name="kube", model=self.model, tools=[deploy])
+
+    def _answer(self, ask: Ask) -> str | Call:
+        newest = ask.turns[-1].blocks[-1]
+        text = getattr(newest, "text", "")
+        if text.startswith("deploy "):
+            return Call("call-1", "deploy", {"name": text.split()[1]})
+        return f"You said: {text or newest}"
+
+
+def words(task: dict[str, Any]) -> str:
+    """The words of a task's status message."""
+    return "".join(part.get("text", "") for part in task["status"]["message"]["parts"])

@@ -69,7 +69,8 @@ def test_client_talks_decides_and_looks(
             approval = {"id": call["id"], "execute": True}
             done = await last_task(client, request(approval, taskId=task.id))
             assert done.status.state == TaskState.TASK_STATE_COMPLETED
-            assert done.status.message.parts[0].text == "The tool says: deleted web"
+            said = [part.text for artifact in done.artifacts for part in artifact.parts]
+            assert "".join(said) == "The tool says: deleted web"
             assert cluster.deleted == ["web"]
 
     asyncio.run(use())

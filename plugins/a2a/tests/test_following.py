@@ -85,7 +85,7 @@ def test_follower_that_the_task_outran_gets_what_became_of_it(tmp_path: Path, me
     assert last["parts"][0]["text"].startswith("59 ")
     status = seen[-1]["statusUpdate"]["status"]
     assert status["state"] == "TASK_STATE_COMPLETED"
-    assert status["message"]["parts"] == [{"text": "Painted."}]
+    assert pictures[-1]["parts"] == [{"text": "Painted."}]
 
 
 def _state(rpc: Rpc, task_id: str) -> str:
@@ -160,6 +160,8 @@ def _text(events: list[dict[str, Any]]) -> str:
     [started] = [event["task"]["artifacts"][0] for event in events if "task" in event]
     parts = list(started["parts"])
     for update in [event["artifactUpdate"] for event in events if "artifactUpdate" in event]:
+        if update["artifact"]["artifactId"] != started["artifactId"]:
+            continue
         parts = [*(parts if update.get("append") else ()), *update["artifact"]["parts"]]
     return "".join(part["text"] for part in parts)
 

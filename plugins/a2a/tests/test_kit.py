@@ -13,8 +13,19 @@ from typing import Any
 
 import pytest
 from a2a.types import AgentCard
-from a2a_kit import ROUTES, TERMINAL, Binding, conforms, state_of
-from a2a_services import PATIENCE, V1, Pause, Service, configured, message, running, wait_for
+from a2a_kit import ROUTES, TERMINAL, Binding, state_of
+from a2a_services import (
+    PATIENCE,
+    V1,
+    Pause,
+    Service,
+    configured,
+    message,
+    reply_of,
+    running,
+    wait_for,
+)
+from google.protobuf.json_format import ParseDict
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +165,7 @@ def test_sender_waits_for_the_end_unless_it_asks_not_to(call: Binding, pause: Pa
     pause.over.set()
     waited = call("SendMessage", message=said, configuration={"returnImmediately": False})["task"]
     assert state_of(waited) == "TASK_STATE_COMPLETED"
-    assert waited["status"]["message"]["parts"] == [{"text": "Done after delay"}]
+    assert reply_of(waited) == "Done after delay"
 
 
 @pytest.mark.parametrize("kind", ["input", "auth"])
@@ -390,7 +401,7 @@ def test_media_type_of_rest_is_json_or_as_asked_for(service: Service) -> None:
 def test_card_is_found_valid_and_cached(service: Service) -> None:
     first = service.http.get("/.well-known/agent-card.json")
     assert first.headers["content-type"] == "application/json"
-    conforms(AgentCard, first.json())
+    ParseDict(first.json(), AgentCard(), ignore_unknown_fields=True)
     assert int(re.findall(r"max-age=(\d+)", first.headers["cache-control"])[0]) > 0
     assert first.headers["etag"]
     assert first.headers["last-modified"].endswith("GMT")

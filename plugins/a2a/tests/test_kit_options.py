@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 from a2a.types import StreamResponse
 from a2a_kit import Binding, conforms, state_of
-from a2a_services import AGENT, Service, configured, message, running, wait_for
+from a2a_services import AGENT, Service, bearer, configured, message, running, wait_for
 from test_notifications import Listener
-
-from sayso import Config
 
 Offer = Callable[..., Binding]
 
@@ -69,8 +67,10 @@ def test_notifications_are_delivered_with_their_credentials(offer: Offer) -> Non
 
 
 def test_extended_card_has_the_fields_of_1_0_only(offer: Offer) -> None:
-    card = offer(extended_card={"description": "For those who know us"})("GetExtendedAgentCard")
-    assert card["description"] == "For those who know us"
+    # The kit's schema of this card knows no other fields.
+    call = offer(guarded=True, extended_card={"description": "For those who know us"})
+    call.http.headers.update(bearer("ann"))
+    assert call("GetExtendedAgentCard")["description"] == "For those who know us"
 
 
 def test_extended_card_that_is_declared_only_is_not_configured(offer: Offer) -> None:
@@ -100,18 +100,16 @@ def test_required_extension_must_be_asked_for(offer: Offer) -> None:
 @pytest.fixture(params=["JSONRPC", "HTTP+JSON"])
 def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Service, str]]:
     """The kit's agent for two principals, and the name of a binding."""
-    base = configured(tmp_path, adapter="a2a").model_dump(exclude_unset=True)
-    auth = {"scheme": "bearer", "tokens": {"ann": "token-of-ann", "bob": "token-of-bob"}}
     agent = runpy.run_path(str(AGENT))["agent"]
-    with running(agent, Config.model_validate({**base, "auth": auth})) as service:
+    with running(agent, configured(tmp_path, guarded=True, adapter="a2a")) as service:
         yield service, request.param
 
 
 def test_callers_are_authenticated_and_see_what_is_theirs(guarded: tuple[Service, str]) -> None:
     service, name = guarded
     nobody, ann, bob = (Binding(service, name) for _ in range(3))
-    ann.http.headers["authorization"] = "Bearer token-of-ann"
-    bob.http.headers["authorization"] = "Bearer token-of-bob"
+    ann.http.headers.update(bearer("ann"))
+    bob.http.headers.update(bearer("bob"))
     with nobody.http, ann.http, bob.http:
         for headers in ({}, {"authorization": "Bearer wrong"}):
             sent = nobody.request("SendMessage", headers, message=message("hi"))

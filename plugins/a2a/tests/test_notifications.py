@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import socket
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jwt
 import pytest
 from a2a.compat.v0_3.types import Task as OldTask
 from a2a.types import StreamResponse
@@ -27,6 +29,8 @@ from a2a_services import (
     running,
     wait_for,
 )
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.json_format import ParseDict
 
 from sayso import Config
@@ -401,3 +405,47 @@ def test_notifications_belong_to_the_principal_of_the_task(
         bob("SendMessage", message=message("hello"), configuration=sent)
         listed = ann("ListTaskPushNotificationConfigs", **at)["result"]["configs"]
         assert listed == [config_of]
+
+
+@pytest.mark.parametrize("given", [None, "of-the-caller"])
+def test_notification_is_signed_where_its_address_has_no_credentials(
+    tmp_path: Path, cluster: Cluster, listener: Listener, given: str | None
+) -> None:
+    made = ec.generate_private_key(ec.SECP256R1())
+    key = tmp_path / "key.pem"
+    key.write_bytes(
+        made.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    config = configured(
+        tmp_path,
+        adapter="a2a",
+        push_notifications=True,
+        push_hosts=["127.0.0.1"],
+        signing={"key": str(key), "kid": "k1"},
+    )
+    wanted: dict[str, Any] = {"url": listener.url}
+    if given:
+        wanted["authentication"] = {"scheme": "Bearer", "credentials": given}
+    with running(cluster.agent, config) as service:
+        Rpc(service)(
+            "SendMessage",
+            message=message("hello"),
+            configuration={"taskPushNotificationConfig": wanted},
+        )
+        wait_for(lambda: "TASK_STATE_COMPLETED" in listener.states())
+        published = service.http.get("/.well-known/jwks.json").json()["keys"]
+    for headers, body in listener.got:
+        token = headers["authorization"].removeprefix("Bearer ")
+        if given:
+            assert token == given
+            continue
+        claims = jwt.decode(
+            token, jwt.PyJWK.from_dict(published[0]), ["ES256"], audience=listener.url
+        )
+        sent = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        assert claims["request_body_sha256"] == hashlib.sha256(sent).hexdigest()
+        assert {"iat", "exp", "jti"} <= claims.keys()

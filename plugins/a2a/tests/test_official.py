@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +23,10 @@ from a2a_services import (
     events,
     message,
     proposals,
+    reply_of,
     running,
     wait_for,
 )
-from starlette.applications import Starlette
-from starlette.routing import Mount
-from starlette.testclient import TestClient
 
 from sayso import (
     Agent,
@@ -45,9 +41,6 @@ from sayso import (
     Message,
     RequestContext,
     Silence,
-    SourceHost,
-    Tool,
-    create_app,
     tool,
 )
 from sayso_a2a import Artifact, incoming, reply, send_artifact, working
@@ -81,99 +74,10 @@ def code_of(answer: dict[str, Any]) -> int:
     return code
 
 
-def test_card_names_both_bindings_and_the_tools(service: Service) -> None:
-    card = service.http.get("/.well-known/agent-card.json").json()
-    assert [
-        (i["protocolBinding"], i["protocolVersion"], i["url"]) for i in card["supportedInterfaces"]
-    ] == [
-        ("JSONRPC", "1.0", f"{service.url}/a2a/rpc"),
-        ("HTTP+JSON", "1.0", f"{service.url}/a2a/rest"),
-        ("JSONRPC", "0.3", f"{service.url}/a2a/rpc"),
-        ("HTTP+JSON", "0.3", f"{service.url}/a2a/rest"),
-    ]
-    assert [(skill["id"], skill["tags"]) for skill in card["skills"]] == [
-        ("list_pods", ["tool"]),
-        ("delete_pod", ["tool", "requires-approval"]),
-        ("hold", ["tool"]),
-    ]
-    assert card["capabilities"]["streaming"] is True
-    assert not card["capabilities"].get("pushNotifications")
-    assert "url" not in card, "the schema of 1.0 knows no such field"
-    assert service.http.get("/.well-known/agent.json").status_code == 404
-
-
-def test_card_has_the_fields_of_0_3_for_those_who_ask(
-    serve: Serve, service: Service, cluster: Cluster
-) -> None:
-    path = "/.well-known/agent-card.json"
-    reported = service.http.get(path, headers={"A2A-Version": "0.3"})
-    always = serve(cluster.agent, adapter="a2a", legacy_card=True)
-    for card, url in ((reported.json(), service.url), (always.http.get(path).json(), always.url)):
-        assert (card["url"], card["preferredTransport"]) == (f"{url}/a2a/rpc", "JSONRPC")
-        assert card["protocolVersion"].startswith("0.3")
-    assert "A2A-Version" in reported.headers["vary"]
-    assert reported.headers["etag"] != service.http.get(path).headers["etag"]
-
-
-def test_card_is_cached_by_its_headers(service: Service) -> None:
-    first = service.http.get("/.well-known/agent-card.json")
-    assert "max-age=" in first.headers["cache-control"]
-    for header, value in (
-        ("if-none-match", first.headers["etag"]),
-        ("if-modified-since", first.headers["last-modified"]),
-    ):
-        again = service.http.get("/.well-known/agent-card.json", headers={header: value})
-        assert (again.status_code, again.content) == (304, b"")
-    other = {"if-none-match": '"other"'}
-    assert service.http.get("/.well-known/agent-card.json", headers=other).status_code == 200
-
-
-def test_cards_name_the_tools_that_came_after_the_start(serve: Serve) -> None:
-    @tool
-    def weather() -> str:
-        """Tell the weather."""
-        return "dry"
-
-    @tool
-    def tides() -> str:
-        """Tell the tides."""
-        return "low"
-
-    class Late:
-        """A source with tools that are known once it is open, and others later."""
-
-        known: Sequence[Tool] = ()
-
-        async def open(self, host: SourceHost, changed: Callable[[], None]) -> None:
-            self.known, self.changed = [weather], changed
-
-        def tools(self) -> Sequence[Tool]:
-            return self.known
-
-        async def close(self) -> None:
-            pass
-
-    def skills(card: Any) -> list[str]:
-        return [skill["id"] for skill in card["skills"]]
-
-    late, more = Late(), {"description": "For those who may know"}
-    service = serve(Agent(model="offline", tools=[late]), adapter="a2a", extended_card=more)
-    path = "/.well-known/agent-card.json"
-    first = service.http.get(path)
-    assert skills(first.json()) == ["weather"]
-    late.known = [weather, tides]
-    late.changed()
-    tag = {"if-none-match": first.headers["etag"]}
-    assert skills(service.http.get(path, headers=tag).json()) == ["weather", "tides"]
-    extended = Rpc(service)("GetExtendedAgentCard")["result"]
-    assert skills(extended) == ["weather", "tides"]
-    assert extended["description"] == more["description"]
-
-
 def test_message_completes_a_task(rpc: Rpc) -> None:
     task = rpc.task("hello")
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
-    assert task["status"]["message"]["parts"] == [{"text": "You said: hello"}]
+    assert reply_of(task) == "You said: hello"
     assert rpc("GetTask", id=task["id"])["result"]["id"] == task["id"]
     assert "history" not in rpc("GetTask", id=task["id"], historyLength=0)["result"]
 
@@ -209,7 +113,7 @@ def test_refused_message_of_a_new_task_is_no_part_of_the_conversation(
         refused = rpc.task(part, contextId=task["contextId"])
         assert refused["status"]["state"] == "TASK_STATE_REJECTED"
     done = rpc.task({"id": call["id"], "execute": True}, contextId=task["contextId"])
-    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+    assert reply_of(done) == "The tool says: deleted web"
     assert len(cluster.model.asks[-1].turns) == 3
 
 
@@ -302,7 +206,7 @@ def test_approval_by_a_data_part_runs_the_call_once(rpc: Rpc, cluster: Cluster) 
     assert (call["name"], call["input"], call["execute"]) == ("delete_pod", {"name": "web"}, False)
     done = rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
     assert done["status"]["state"] == "TASK_STATE_COMPLETED"
-    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+    assert reply_of(done) == "The tool says: deleted web"
     assert cluster.deleted == ["web"]
     again = rpc(
         "SendMessage", message=message({"id": call["id"], "execute": True}, taskId=task["id"])
@@ -332,7 +236,7 @@ def test_task_waits_on_where_an_interceptor_withholds_the_answer(
     assert proposals(after) == [call]
     done = rpc.task(decision, taskId=task["id"])
     assert done["status"]["state"] == "TASK_STATE_COMPLETED"
-    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+    assert reply_of(done) == "The tool says: deleted web"
 
 
 def test_decision_on_the_call_of_another_task_leaves_this_one_waiting(
@@ -348,26 +252,8 @@ def test_decision_on_the_call_of_another_task_leaves_this_one_waiting(
     assert proposals(after) == [call]
     done = rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
     assert done["status"]["state"] == "TASK_STATE_COMPLETED"
-    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+    assert reply_of(done) == "The tool says: deleted web"
     assert cluster.deleted == ["db", "web"]
-
-
-def test_call_approved_on_the_command_line_still_runs_on_its_task_after_a_text(
-    serve: Serve, cluster: Cluster, tmp_path: Path
-) -> None:
-    ledger = f"sqlite:///{tmp_path}/ledger.db"
-    rpc = Rpc(serve(cluster.agent, adapter="a2a", ledger=ledger))
-    task = rpc.task("delete web")
-    (call,) = proposals(task)
-    (tmp_path / "sayso.toml").write_text(f'[approvals]\nledger = "{ledger}"\n')
-    approve = [sys.executable, "-m", "sayso", "approvals", "approve", call["id"]]
-    subprocess.run(approve, cwd=tmp_path, check=True, capture_output=True)
-    after = rpc.task("go on", taskId=task["id"])
-    assert after["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    assert proposals(after) == [call]
-    assert cluster.deleted == []
-    rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
-    assert cluster.deleted == ["web"]
 
 
 def test_task_waits_on_where_an_interceptor_answers(serve: Serve, cluster: Cluster) -> None:
@@ -384,7 +270,7 @@ def test_task_waits_on_where_an_interceptor_answers(serve: Serve, cluster: Clust
     assert after["status"]["message"]["parts"][0] == {"text": "good day"}
     assert proposals(after) == [call]
     done = rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
-    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+    assert reply_of(done) == "The tool says: deleted web"
 
 
 def test_rejection_by_a_data_part_runs_nothing(rpc: Rpc, cluster: Cluster) -> None:
@@ -392,7 +278,7 @@ def test_rejection_by_a_data_part_runs_nothing(rpc: Rpc, cluster: Cluster) -> No
     (call,) = proposals(task)
     done = rpc.task({"id": call["id"], "rejection_reason": "not today"}, taskId=task["id"])
     assert done["status"]["state"] == "TASK_STATE_COMPLETED"
-    assert "not today" in done["status"]["message"]["parts"][0]["text"]
+    assert "not today" in reply_of(done)
     assert cluster.deleted == []
 
 
@@ -405,7 +291,7 @@ def test_what_is_no_decision_approves_nothing(rpc: Rpc, cluster: Cluster, parts:
     assert cluster.deleted == []
     (call,) = proposals(after)
     done = rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
-    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+    assert reply_of(done) == "The tool says: deleted web"
 
 
 def test_refused_message_that_is_sent_again_leaves_the_proposal_in_its_place(
@@ -417,7 +303,7 @@ def test_refused_message_that_is_sent_again_leaves_the_proposal_in_its_place(
         assert proposals(after) == proposals(task)
     (call,) = proposals(task)
     done = rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
-    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+    assert reply_of(done) == "The tool says: deleted web"
 
 
 def test_changed_arguments_run_nothing(rpc: Rpc, cluster: Cluster) -> None:
@@ -454,39 +340,6 @@ def test_malformed_decision_is_refused_and_the_task_waits_on(
     state = rpc("GetTask", id=task["id"])["result"]["status"]["state"]
     assert state == "TASK_STATE_INPUT_REQUIRED"
     assert cluster.deleted == []
-
-
-def test_decision_is_possible_on_another_protocol(
-    rpc: Rpc, service: Service, cluster: Cluster
-) -> None:
-    (call,) = proposals(rpc.task("delete web"))
-    decided = {"id": call["id"], "name": call["name"], "input": call["input"], "execute": True}
-    body = {"messages": [{"role": "user", "content": "", "data": {"tool_calls": [decided]}}]}
-    assert service.http.post("/api/chat", json=body).status_code == 200
-    assert cluster.deleted == ["web"]
-
-
-@pytest.mark.parametrize(
-    ("there", "here"),
-    [
-        ({"execute": True}, {"rejection_reason": "no"}),
-        ({"rejection_reason": "no"}, {"execute": True}),
-    ],
-)
-def test_refused_decision_states_no_call_that_was_decided_elsewhere(
-    rpc: Rpc, service: Service, there: dict[str, Any], here: dict[str, Any]
-) -> None:
-    task = rpc.task("delete web")
-    (call,) = proposals(task)
-    decided = {"approvals": [{"id": call["id"], **there}]}
-    body = {"messages": [{"role": "user", "content": "", "data": decided}]}
-    assert service.http.post("/api/chat", json=body).status_code == 200
-    after = rpc.task({"id": call["id"], **here}, taskId=task["id"])
-    assert after["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    assert "before" in after["status"]["message"]["parts"][0]["text"]
-    assert proposals(after) == []
-    done = rpc.task("go on", taskId=task["id"])
-    assert done["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
 def test_refused_decision_states_no_call_that_expired(
@@ -553,7 +406,7 @@ def test_nothing_leaves_before_a_response_interceptor_saw_it(
     found = events(service, "/a2a/rest/message:stream", {"message": message("go")})
     shown = json.dumps([event for event in found if "task" not in event])
     assert "secret" not in shown
-    assert found[-1]["statusUpdate"]["status"]["message"]["parts"] == [{"text": "a rose"}]
+    assert found[-2]["artifactUpdate"]["artifact"]["parts"] == [{"text": "a rose"}]
     task = service.send("go")
     assert task["text"] == "a rose"
     assert [artifact["parts"] for artifact in task["artifacts"]] == [[{"text": "for you"}]]
@@ -575,8 +428,9 @@ def test_interceptors_see_and_change_the_artifacts_of_a_reply(serve: Serve) -> N
     given = Agent(name="careful", response_interceptors=intercept)
     given.function = agent
     service = serve(given, adapter="both")
-    (artifact,) = Rpc(service).task("go")["artifacts"]
+    artifact, said = Rpc(service).task("go")["artifacts"]
     assert artifact["parts"] == [{"text": "fine"}]
+    assert said["name"] == "reply"
     assert [a["artifactId"] for a in service.send("go")["artifacts"]] == ["b"]
 
 
@@ -603,8 +457,9 @@ def test_tools_of_an_agent_send_artifacts_too(serve: Serve) -> None:
 
     service = serve(Agent(name="writer", tools=[report], model=Scripted(answer)), adapter="a2a")
     task = Rpc(service).task("go")
-    (artifact,) = task["artifacts"]
+    artifact, said = task["artifacts"]
     assert (artifact["name"], artifact["parts"]) == ("report", [{"text": "page 1"}])
+    assert (said["name"], said["parts"]) == ("reply", [{"text": "Done"}])
     assert "Writing" in json.dumps(task["history"])
 
 
@@ -801,7 +656,7 @@ def test_stream_begins_with_the_task_and_ends_with_its_state(
     assert [bool(c.get("append")) for c in chunks] == [False] + [True] * (len(chunks) - 1)
     last = found[-1]["statusUpdate"]["status"]
     assert last["state"] == "TASK_STATE_COMPLETED"
-    assert last["message"]["parts"] == [{"text": "You said: hello there world"}]
+    assert "message" not in last, "the reply is the artifact"
 
 
 @pytest.mark.parametrize("binding", ["rpc", "rest"])
@@ -952,8 +807,10 @@ def test_calls_of_a_canceled_task_cannot_be_approved(
 
 
 def test_call_that_was_approved_before_its_task_was_canceled_does_not_run(
-    rpc: Rpc, service: Service, cluster: Cluster
+    rpc: Rpc, service: Service, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The task would go on by itself.
+    monkeypatch.setattr("sayso_a2a.watching.MOST", 0)
     task = rpc.task("delete web")
     (call,) = proposals(task)
     decide = service.host.calls.decide
@@ -1033,7 +890,7 @@ def test_tasks_survive_a_restart_when_the_ledger_does(tmp_path: Path, cluster: C
     with running(cluster.agent, config) as service:
         (call,) = proposals(task)
         done = Rpc(service).task({"id": call["id"], "execute": True}, taskId=task["id"])
-    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+    assert reply_of(done) == "The tool says: deleted web"
     assert cluster.deleted == ["web"]
 
 
@@ -1073,39 +930,6 @@ def test_database_store_of_the_sdk_keeps_tasks(tmp_path: Path, cluster: Cluster)
         Rpc(service).task({"id": call["id"], "execute": True}, taskId=task["id"])
     assert cluster.deleted == ["web"]
     assert not (tmp_path / "state" / "a2a-tasks.db").exists()
-
-
-def test_extended_card_is_for_authenticated_callers(tmp_path: Path, cluster: Cluster) -> None:
-    more = {"description": "Looks after the secret cluster"}
-    base = configured(tmp_path, adapter="a2a", extended_card=more).model_dump(exclude_unset=True)
-    auth = {"scheme": "bearer", "tokens": {"ann": "token-of-ann"}}
-    with running(cluster.agent, Config.model_validate({**base, "auth": auth})) as service:
-        public = service.http.get("/.well-known/agent-card.json").json()
-        assert public["capabilities"]["extendedAgentCard"] is True
-        assert public["description"] == "Looks after a cluster"
-        card = Rpc(service, authorization="Bearer token-of-ann")("GetExtendedAgentCard")["result"]
-        assert card["description"] == more["description"]
-        assert card["supportedInterfaces"][0]["url"] == f"{service.url}/a2a/rpc"
-        path = "/a2a/rest/extendedAgentCard"
-        assert service.http.get(path, headers=V1).status_code == 401
-        reported = service.http.get(path, headers={**V1, "authorization": "Bearer token-of-ann"})
-        assert reported.json()["supportedInterfaces"] == card["supportedInterfaces"]
-
-
-def test_each_card_of_a_service_in_a_mount_names_the_mount(
-    tmp_path: Path, cluster: Cluster
-) -> None:
-    config = configured(tmp_path, adapter="a2a", extended_card={"description": "More"})
-    outer = Starlette(routes=[Mount("/kube", create_app(cluster.agent, config=config))])
-    client = TestClient(outer, base_url="http://127.0.0.1", headers=V1)
-    expected = client.get("/kube/.well-known/agent-card.json").json()["supportedInterfaces"]
-    assert expected[0]["url"] == "http://127.0.0.1/kube/a2a/rpc"
-    for path in ("extendedAgentCard", "tenant/extendedAgentCard"):
-        card = client.get(f"/kube/a2a/rest/{path}").json()
-        assert card["supportedInterfaces"] == expected
-    call = {"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard", "params": {}}
-    card = client.post("/kube/a2a/rpc", json=call).json()["result"]
-    assert card["supportedInterfaces"] == expected
 
 
 def test_many_sends_keep_a_bounded_number_of_tasks(serve: Serve, cluster: Cluster) -> None:

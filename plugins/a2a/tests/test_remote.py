@@ -21,6 +21,7 @@ from a2a_services import PATIENCE, Cluster, Scripted, Service, configured, runni
 from sayso import Agent, AgentMessage, Ask, Call, Config, Plugin, Result, Text, hookimpl, tool
 from sayso.testing import served
 from sayso_a2a import Artifact, RemoteAgent, remote_agent, reply
+from sayso_a2a.link import _card_of
 
 
 def driver(tools: RemoteAgent) -> tuple[Agent, Scripted]:
@@ -399,6 +400,76 @@ def test_agent_that_comes_back_with_another_protocol_is_understood(tmp_path: Pat
             cards.clear()
             cards["/.well-known/agent.json"] = {"name": "far"}
             assert ask(near, said("hello"))["content"] == "It says: paid"
+
+
+def test_conversation_over_there_goes_on_with_ours(
+    tmp_path: Path, cluster: Cluster, adapter: str
+) -> None:
+    with running(cluster.agent, configured(tmp_path / "far", adapter=adapter)) as far:
+        agent, _ = driver(remote_agent(far.url, name="kube"))
+        with running(agent, configured(tmp_path / "near")) as near:
+            first = ask(near, said("hello"))
+            ask(near, said("hello"), {"role": "assistant", **first}, said("and more"))
+            told = [getattr(turn.blocks[0], "text", "") for turn in cluster.model.asks[-1].turns]
+            assert told == ["hello", "You said: hello", "and more"]
+            ask(near, said("elsewhere"))
+            assert len(cluster.model.asks[-1].turns) == 1
+
+
+AT_WORK: dict[str, tuple[Any, str, Any]] = {
+    "simple": (
+        {"task_id": "t", "status": "running"},
+        "/a2a/tasks/t",
+        {"task_id": "t", "status": "completed", "text": "paid"},
+    ),
+    "a2a": (
+        {"task": {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}},
+        "/tasks/t",
+        {
+            "id": "t",
+            "contextId": "c",
+            "status": {"state": "TASK_STATE_COMPLETED"},
+            "artifacts": [{"artifactId": "a", "name": "x", "parts": [{"text": "paid"}]}],
+        },
+    ),
+}
+
+
+def test_task_that_comes_back_at_work_is_looked_at_until_it_ends(
+    tmp_path: Path, adapter: str
+) -> None:
+    begun, path, done = AT_WORK[adapter]
+    cards: dict[str, Any] = {path: done}
+    with answering(json.dumps(begun), cards) as url:
+        if adapter == "simple":
+            cards["/.well-known/agent.json"] = {"name": "far"}
+        else:
+            spoken = {"url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
+            cards["/.well-known/agent-card.json"] = {"name": "far", "supportedInterfaces": [spoken]}
+        agent, _ = driver(remote_agent(url, name="kube"))
+        with running(agent, configured(tmp_path)) as near:
+            assert ask(near, said("pay"))["content"] == "It says: paid"
+
+
+def test_task_that_is_at_work_for_too_long_is_told_as_it_is(tmp_path: Path) -> None:
+    begun, path, _ = AT_WORK["simple"]
+    cards = {path: begun, "/.well-known/agent.json": {"name": "far"}}
+    with answering(json.dumps(begun), cards) as url:
+        agent, _ = driver(remote_agent(url, name="kube", timeout=0.3))
+        with running(agent, configured(tmp_path)) as near:
+            assert "The task 't' is running." in ask(near, said("pay"))["content"]
+
+
+@pytest.mark.parametrize("name", ["localhost", "0.0.0.0", "[::1]"])
+def test_card_of_this_machine_may_name_it_otherwise(tmp_path: Path, name: str) -> None:
+    cards: dict[str, Any] = {}
+    with answering('{"message": {"messageId": "m", "parts": [{"text": "hi"}]}}', cards) as url:
+        spoken = {"url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
+        cards["/.well-known/agent-card.json"] = {"name": "far", "supportedInterfaces": [spoken]}
+        assert _card_of(cards["/.well-known/agent-card.json"], url.replace("127.0.0.1", name))
+        agent, _ = driver(remote_agent(url.replace("127.0.0.1", "localhost"), name="kube"))
+        with running(agent, configured(tmp_path)) as near:
+            assert ask(near, said("hello"))["content"] == "It says: hi"
 
 
 def test_header_that_cannot_be_sent_is_refused_without_its_value(tmp_path: Path) -> None:

@@ -306,8 +306,10 @@ def test_task_that_proposed_nothing_is_canceled_also_while_the_ledger_is_away(
 
 
 def test_call_that_was_approved_before_its_task_was_canceled_does_not_run(
-    serve: Serve, cluster: Cluster
+    serve: Serve, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The task would go on by itself.
+    monkeypatch.setattr("sayso_a2a.watching.MOST", 0)
     service = serve(cluster.agent)
     task = service.send("delete web")
     (call,) = task["metadata"]["tool_calls"]

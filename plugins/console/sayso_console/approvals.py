@@ -48,7 +48,8 @@ class NotPending(RequestError):
 class Verdict(BaseModel):
     """The body of a decision; the `reason` of a rejection goes to the model and into the ledger.
 
-    `input` is the changed input in an approval of an editable tool's call.
+    `input` is what an approval of an editable tool's call changes the input to; `seen` is the
+    revision that the page showed.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -56,6 +57,7 @@ class Verdict(BaseModel):
     approve: bool
     reason: Annotated[str, Field(max_length=4_000)] | None = None
     input: dict[str, Any] | None = None
+    seen: Annotated[int, Field(ge=1)] | None = None
 
 
 _verdicts = BodyReader(Verdict, unique=True)
@@ -125,6 +127,7 @@ class Approvals:
             kind=row.kind,
             reason=None if verdict.approve else verdict.reason or None,
             edited=verdict.input,
+            seen=verdict.seen,
             run=False,
         )
         return standing(decided)
@@ -160,7 +163,8 @@ def shown(row: Proposal) -> dict[str, Any]:
         "id": row.id,
         "type": row.kind,
         "name": row.name,
-        "input": row.input,
+        "input": row.runs,
+        "revision": row.revision,
         "description": row.description,
         "input_description": row.input_description,
         "intent": row.intent,

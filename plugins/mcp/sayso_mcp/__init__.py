@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator
 
 from sayso import Duration, Host, Plugin, hookimpl
+from sayso_mcp.credentials import ClientCredentials
 from sayso_mcp.source import MCPServer, mcp_server
 
 if TYPE_CHECKING:
     import click
 
-__all__ = ["MCP", "MCPServer", "mcp_server"]
+__all__ = ["MCP", "ClientCredentials", "MCPServer", "mcp_server"]
 
 logger = logging.getLogger("sayso.mcp")
 
@@ -51,8 +52,9 @@ class MCP(Plugin):
         """Address to listen on; absent: `server.host`."""
         transport: Literal["sse", "stdio", "streamable-http"] = "sse"
         """How clients connect (interface.md, "Limits"); streamable-http is what they prefer."""
-        approvals: Literal["client", "deny", "console"] = "client"
-        """The approver of gated tools: the client's user, nobody, or a person on Sayso's page."""
+        approvals: Literal["client", "inbox", "deny"] = "client"
+        """The approver of gated tools: the client's user; "inbox": only a person where the service
+        runs; "deny": nobody, so that they do not run over MCP."""
         ask_timeout: Duration = Field(default=600.0, gt=0)
         """How long a question to a human may stay open."""
         page: str | None = None
@@ -64,6 +66,13 @@ class MCP(Plugin):
         """Further `Host` names that are answered, with or without a port."""
         origins: list[str] = []
         """Origins of web pages that may call, such as "https://example.com"."""
+        icon: str | None = None
+        """Picture of the server that clients show: an address, or a `data:` URI."""
+        url: str | None = None
+        """Address of the MCP server as clients reach it, such as "https://tools.example/mcp";
+        absent: as each request names it."""
+        authorization_servers: list[str] = []
+        """Issuers of tokens, which clients are told of (RFC 9728); absent: `auth.jwt.issuer`."""
         key_file: Path | None = None
         """Secret that seals the state of open questions; absent: `mcp.key` in the state folder."""
 
@@ -73,6 +82,21 @@ class MCP(Plugin):
             if page is not None and not _PAGE.fullmatch(page):
                 raise ValueError("expected an address such as 'https://example.com/console'")
             return page
+
+        @field_validator("icon")
+        @classmethod
+        def _as_clients_show_it(cls, icon: str | None) -> str | None:
+            if icon is not None and not _PAGE.fullmatch(icon) and not icon.startswith("data:"):
+                raise ValueError("expected an address such as 'https://example.com/icon.png'")
+            return icon
+
+        @field_validator("url", "authorization_servers")
+        @classmethod
+        def _as_clients_ask_there(cls, given: Any) -> Any:
+            for address in [given] if isinstance(given, str) else given or ():
+                if not _PAGE.fullmatch(address):
+                    raise ValueError("expected an address such as 'https://login.example'")
+            return given
 
         @field_validator("hosts")
         @classmethod

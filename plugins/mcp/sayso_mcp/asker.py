@@ -105,15 +105,18 @@ class Asker:
         if row.state == "PENDING":
             await calls.withdraw([row.id], caller, _ENDED)
         if row.state == "APPROVED":
-            row = await calls.decide(row.id, caller, approved=True, platform=platform)
+            row = await calls.decide(
+                row.id, caller, approved=True, platform=platform, seen=row.revision
+            )
         return bool(row.state == "DONE")
 
     async def _decided(self, host: SourceHost, row: Proposal, asked: CallUnderWay) -> Proposal:
         """The proposal once somebody has decided on it, or as it is when the call ends."""
         while row.state in ("PENDING", "EXECUTING") and asked in self.calls.values():
-            await asyncio.sleep(_LOOK)
-            found: Proposal | None = await host.calls.look(row.id, asked.caller)
-            row = found or row
+            if row.state == "EXECUTING":
+                await asyncio.sleep(_LOOK)
+            rows = await host.calls.settled([row.id], asked.caller, _LOOK)
+            row = rows[0] if rows else row
         return row
 
 

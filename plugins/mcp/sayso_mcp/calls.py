@@ -4,10 +4,9 @@ ones."""
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -27,6 +26,7 @@ from sayso import (
 )
 from sayso_mcp import questions, waiting
 from sayso_mcp.content import check_json, result_of, said, unknown, without_nulls
+from sayso_mcp.endings import edited, ended
 from sayso_mcp.outputs import output_schema, typed
 from sayso_mcp.peers import Context, Peer, Remembered, caller_of, is_modern, peer_of
 from sayso_mcp.person import Person
@@ -36,6 +36,7 @@ from sayso_mcp.waiting import Waiting
 
 logger = logging.getLogger("sayso.mcp")
 Result = types.CallToolResult | types.InputRequiredResult
+WithCard = Callable[[Context, types.CallToolResult, Iterable[Any]], types.CallToolResult]
 INTENT = "sayso/intent"
 """The key of `_meta` with which a client may say why it calls."""
 _TIMED_OUT = re.compile(r"tim(e|ed)[\s_-]*out", re.IGNORECASE)
@@ -50,6 +51,8 @@ class ToolCalls:
     def __init__(self, host: Host, settings: Any) -> None:
         self.host = host
         self.settings = settings
+        self.with_card: WithCard = _without_card
+        """Adds the approval card of pending calls to a result, if the client shows it."""
         self.stopping = asyncio.Event()
         self.running = 0
         self.waiting = Remembered(Waiting)
@@ -232,14 +235,15 @@ class _Call:
             row = await self.host.calls.look(row.id, self.caller) or row
         if row.state == "PENDING":
             self.known.leave(self.key, row.id)
-            return waiting.pending(row, self.settings.page)
+            pending = waiting.pending(row, self.settings.page)
+            return self.calls.with_card(self.context, pending, [row])
         return await self._delivered(row.id, await self._standing(row))
 
     @property
     def _has_a_way(self) -> bool:
         """Whether anybody could decide at all; if the ledger is shared, this may be another
         process."""
-        elsewhere = self.settings.approvals == "console" or self.settings.page
+        elsewhere = self.settings.approvals == "inbox" or self.settings.page
         return bool(self.person.is_there or elsewhere or self.host.shares_ledger)
 
     def _round(self) -> tuple[str | None, types.ElicitResult | None]:
@@ -352,7 +356,7 @@ class _Call:
                 f"the call {id_} was approved and has not begun, because no thread was free for it "
                 "in time; call the tool again"
             )
-        return _with_edit_note(row, self._shown(ran[0])) if ran else self._ended(row)
+        return edited(row, self._shown(ran[0])) if ran else self._ended(row)
 
     async def _refused(self, id_: str, error: InvalidRequest) -> types.CallToolResult:
         """Why a decision does not count; for a call that was already decided, how it stands."""
@@ -362,23 +366,7 @@ class _Call:
         return said(f"Not run: {error.items[0]['msg']}", error=True)
 
     def _ended(self, row: Proposal) -> types.CallToolResult:
-        match row.state:
-            case "DONE":
-                return _with_edit_note(row, said(row.output or ""))
-            case "FAILED" | "INDETERMINATE":
-                return _with_edit_note(
-                    row, said(row.output or "Error: the tool failed", error=True)
-                )
-            case "REJECTED":
-                reason = row.decision.reason if row.decision else None
-                why = f": {reason}" if reason else ""
-                return said(f"Not run: the call was rejected{why}", error=True)
-            case "EXPIRED":
-                return said("Not run: the approval expired", error=True)
-            case "APPROVED":
-                text = "Not run: it was approved elsewhere, but not by the answer given here"
-                return said(text, error=True)
-        return self._still(f"the approved call {row.id} is still running")
+        return ended(row) or self._still(f"the approved call {row.id} is still running")
 
     def _still(self, text: str) -> types.CallToolResult:
         self.runs_on = True
@@ -407,9 +395,5 @@ class _Call:
         return self.runs_on or await self.calls.is_gone(self.context)
 
 
-def _with_edit_note(row: Proposal, result: types.CallToolResult) -> types.CallToolResult:
-    """The result, followed by a note if the approver changed the input."""
-    if row.edited is not None:
-        words = f"(The approver changed the input to {json.dumps(row.edited)}.)"
-        result.content.append(types.TextContent(text=words))
+def _without_card(_: Context, result: types.CallToolResult, __: Any) -> types.CallToolResult:
     return result

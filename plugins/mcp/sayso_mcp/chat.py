@@ -56,6 +56,7 @@ SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 
+_LONG = 3600.0
 _PENDING = {"id", "type", "name", "input", "intent", "description"}
 """Fields of a pending call that the client is shown."""
 
@@ -127,7 +128,26 @@ class _Talk:
             if not standing.decisions:
                 break
             held = await self._turn(held.messages, "", standing.decisions, held.texts)
-        return _result(held, self._ways)
+        if held.waiting and self.chat.settings.approvals != "deny":
+            self.chat.conversations.watch(held, self._going_on)
+        pending = [each for each in held.reply.data.approvals if each.id in held.waiting]
+        result = _result(held, self._ways)
+        return self.chat.calls.with_card(self.context, result, pending) if pending else result
+
+    async def _going_on(self, held: Held) -> None:
+        """Continue the conversation once others have decided on its calls, so that the next `chat`
+        has the reply."""
+        # The caller of this `chat` has its answer already.
+        self.sending = None
+        while held.waiting:
+            rows = await self.host.calls.settled(held.waiting, self.caller, _LONG)
+            standing = Standing(rows, {})
+            if standing.open:
+                continue
+            if not standing.decisions:
+                return
+            held = await self._turn(held.messages, "", standing.decisions, held.texts)
+            held.unheard = True
 
     async def _first_reply(self) -> Held:
         """The conversation after the agent's first reply to this call, or as the same call left it
@@ -139,6 +159,12 @@ class _Talk:
         if is_modern(self.context) and self.params.request_state is not None:
             return self._asked_before(self.params.request_state)
         held, more = self.chat.conversations.find(self.caller, self.said)
+        if held is not None and held.unheard:
+            held.unheard = False
+            if not more:
+                return held
+            self.chat.conversations.drop(held)
+            return await self._turn([*held.messages, *more[:-1]], more[-1]["content"])
         if held is not None and self.chat.settings.approvals != "deny":
             standing = await Standing.of(held, self.host, self.caller)
             if not standing.is_over and not more:

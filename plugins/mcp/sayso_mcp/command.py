@@ -31,7 +31,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 @click.option("--host", help="Address to listen on.  [default: that of the configuration]")
 @click.option(
     "--approvals",
-    type=click.Choice(["client", "deny", "console"]),
+    type=click.Choice(["client", "inbox", "deny"]),
     help="Who approves gated tools.  [default: client]",
 )
 def command(target: str | None, config_file: Path | None, **options: Any) -> None:

@@ -71,6 +71,7 @@ class Connection:
         """The calls under way."""
         self._pause = SHORTEST
         self._refused: set[str] = set()
+        self._address, self._auth = _access(server)
         self._closed = False
 
     async def start(self) -> None:
@@ -284,11 +285,10 @@ class Connection:
                     )
                 )
             case "sse":
-                url, auth = _parts(server.parts[0])
                 return sse_client(
-                    url,
+                    self._address,
                     server.headers,
-                    auth=auth,
+                    auth=self._auth,
                     sse_read_timeout=_patience(server.timeout),
                     # After one failed POST the SDK sends nothing more, so its call would wait for
                     # ever.
@@ -298,17 +298,18 @@ class Connection:
 
     @asynccontextmanager
     async def _http(self) -> AsyncIterator[Any]:
-        url, auth = _parts(self._server.parts[0])
         timeout = httpx2.Timeout(30.0, read=_patience(self._server.timeout))
 
         http = Http(
             self._server.own_headers,
             headers=self._server.headers,
-            auth=auth,
+            auth=self._auth,
             timeout=timeout,
             event_hooks={"request": [_hurry]},
         )
-        connected = streamable_http_client(url, http_client=http, max_sse_event_size=LARGEST)
+        connected = streamable_http_client(
+            self._address, http_client=http, max_sse_event_size=LARGEST
+        )
         async with http, connected as streams:
             yield streams
 
@@ -319,8 +320,14 @@ async def _hurry(request: httpx2.Request) -> None:
         request.extensions["timeout"] = httpx2.Timeout(FAREWELL).as_dict()
 
 
-def _parts(url: str) -> tuple[str, httpx2.BasicAuth | None]:
-    """The URL without user and password, which the SDK would write into logs, and those two."""
+def _access(server: Any) -> tuple[str, httpx2.Auth | None]:
+    """The URL without user and password, which the SDK would write into logs, and those two, or
+    the provider of tokens."""
+    url = server.parts[0]
+    if server.transport == "stdio":
+        return "", None
+    if server.oauth is not None:
+        return url, server.oauth.auth(url)
     found = httpx2.URL(url)
     if not found.userinfo:
         return url, None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +18,10 @@ from sayso_mcp.waiting import CANCELLED, who
 
 MOST = 1000
 """Most conversations held at once; the oldest is dropped first."""
+logger = logging.getLogger("sayso.mcp")
 Wire = dict[str, Any]
 """A message, or a part of one, as requests carry it."""
+GoingOn = Callable[["Held"], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -31,6 +35,8 @@ class Held:
     stop_reason: str
     waiting: list[str]
     texts: list[str]
+    unheard: bool = False
+    """Whether its last reply has been given to nobody: it went on by itself."""
 
 
 class Conversations:
@@ -39,6 +45,7 @@ class Conversations:
 
     def __init__(self) -> None:
         self._held: OrderedDict[str, Held] = OrderedDict()
+        self._watching: dict[str, asyncio.Task[None]] = {}
 
     def known(self, key: str) -> Held | None:
         """The conversation with this key, even if none of its calls is pending any more."""
@@ -49,7 +56,7 @@ class Conversations:
         messages after the agent's reply."""
         for end in range(len(said), 0, -1):
             held = self._held.get(key_of(caller, said[:end]))
-            if held is not None and held.waiting:
+            if held is not None and (held.waiting or held.unheard):
                 more = list(said[end:])
                 return held, more[1:] if more and more[0]["role"] == "assistant" else more
         return None, []
@@ -59,11 +66,34 @@ class Conversations:
         self.drop(held)
         self._held[held.key] = held
         if len(self._held) > MOST:
-            self._held.popitem(last=False)
+            key, _ = self._held.popitem(last=False)
+            if (watching := self._watching.get(key)) is not None:
+                watching.cancel()
 
     def drop(self, held: Held) -> None:
         """Stop holding the conversation."""
         self._held.pop(held.key, None)
+
+    def watch(self, held: Held, going_on: GoingOn) -> None:
+        """Have it go on by itself, unless that is under way."""
+        if held.key not in self._watching:
+            task = asyncio.ensure_future(self._watched(held, going_on))
+            self._watching[held.key] = task
+
+    async def _watched(self, held: Held, going_on: GoingOn) -> None:
+        try:
+            await going_on(held)
+        except Exception:
+            logger.info("a conversation could not go on by itself", exc_info=True)
+        finally:
+            del self._watching[held.key]
+
+    async def close(self) -> None:
+        """Let none go on by itself any more."""
+        watching = list(self._watching.values())
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
 
 
 def key_of(caller: Caller, said: Sequence[Wire]) -> str:
@@ -114,7 +144,12 @@ class Standing:
 
 
 def _decision(row: Proposal, answer: Answer) -> Wire:
-    decision: Wire = {"id": row.id, "type": row.kind, "input": row.input}
+    decision: Wire = {"id": row.id, "type": row.kind}
+    if row.state == "PENDING":
+        # The person at the client has seen this input.
+        decision["input"] = row.input
+    else:
+        decision["seen"] = row.revision
     if answer.approved:
         return {**decision, "execute": True}
     return {**decision, "rejection_reason": answer.reason or "no reason given"}

@@ -120,8 +120,7 @@ class Person:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.ask_timeout):
                 while not (self._stopping.is_set() or await self._is_gone()):
-                    found = await self._host.calls.look(row.id, self._caller)
-                    if found is None or found.state != "PENDING":
+                    found = await self._host.calls.settled([row.id], self._caller, _LOOK)
+                    if all(each.state != "PENDING" for each in found):
                         return True
-                    await asyncio.sleep(_LOOK)
         return False

@@ -22,6 +22,8 @@ FORM: dict[str, Any] = {
         "reason": {
             "type": "string",
             "title": "Reason",
+            # Clients that make a class of the form send null for a field without one.
+            "default": "",
             "description": "Why it is rejected; recorded, and told to the model.",
         },
     },

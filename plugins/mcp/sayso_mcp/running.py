@@ -17,10 +17,9 @@ from mcp.server import sse
 from sayso import ConfigError, Host, Http, PluginError
 from sayso_mcp.service import Service
 from sayso_mcp.stdio import StdioWire, serve_stdio
-from sayso_mcp.web import QUIET, Streams, web_app
+from sayso_mcp.web import PATHS, QUIET, Streams, web_app
 
 logger = logging.getLogger("sayso.mcp")
-PATHS = {"sse": "/sse", "streamable-http": "/mcp"}
 _WAYS = "with plugin.mcp.port, mcp_port, --mcp-port, or --port of sayso mcp"
 _MARGIN = 5.0
 

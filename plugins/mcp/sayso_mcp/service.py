@@ -18,6 +18,7 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 
 from sayso import Host, PlatformContext, PluginError, Tool
+from sayso_mcp.apps import EXTENSION, SHOWN_ON, URI, Card
 from sayso_mcp.calls import Result, ToolCalls
 from sayso_mcp.changes import Changes
 from sayso_mcp.chat import Chat
@@ -52,6 +53,8 @@ class Service:
         self.changes = Changes(host.agent) if host.agent.sources else None
         self._key = key_of(host, settings.key_file)
         self.calls = ToolCalls(host, settings)
+        self.card = Card(host, settings, self.calls, self._key)
+        self.calls.with_card = self.card.with_card
         self.chat = Chat(host, settings, self.calls) if settings.chat else None
         self._running: set[anyio.CancelScope] = set()
         self._idle = asyncio.Event()
@@ -74,6 +77,8 @@ class Service:
         self.calls.stopping.set()
         if self.changes is not None:
             self.changes.close()
+        if self.chat is not None:
+            await self.chat.conversations.close()
         end = time.monotonic() + seconds
         try:
             async with asyncio.timeout(max(seconds, _LAST)):
@@ -96,12 +101,13 @@ class Service:
         server = _Server(
             agent.name,
             version=agent.version,
+            icons=[types.Icon(src=self.settings.icon)] if self.settings.icon else None,
             instructions=agent.description or None,
             lifespan=lifespan,
             get_tool_input_schema=self._schema,
             on_list_tools=self._list,
             on_call_tool=self._call,
-            on_list_resources=_empty(types.ListResourcesResult, "resources"),
+            on_list_resources=self._list_resources,
             on_list_resource_templates=_empty(
                 types.ListResourceTemplatesResult, "resource_templates"
             ),
@@ -110,7 +116,9 @@ class Service:
             on_get_prompt=_no_prompt,
             on_subscriptions_listen=self.changes.listen if self.changes else None,
         )
-        server.links = self.settings.transport != "stdio"
+        server.links = self.settings.transport != "stdio" or self.settings.approvals == "client"
+        if self.settings.approvals == "client":
+            server.extensions = {EXTENSION: {}}
         server.changes = self.changes is not None
         server.add_notification_handler(
             "notifications/cancelled", types.CancelledNotificationParams, self.calls.cancelled
@@ -142,10 +150,20 @@ class Service:
         _check_first(params)
         if self.changes is not None:
             self.changes.notify(peer_of(context), context.session)
-        described = [self._described(tool) for tool in self._tools().values()]
+        shows = self.card.is_shown(context)
+        described = [self._described(tool, shows) for tool in self._tools().values()]
+        if shows:
+            described.append(self.card.described())
         return types.ListToolsResult(tools=described)
 
-    def _described(self, tool: Tool) -> types.Tool:
+    async def _list_resources(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        _check_first(params)
+        shown = [self.card.resource()] if self.card.is_shown(context) else []
+        return types.ListResourcesResult(resources=shown)
+
+    def _described(self, tool: Tool, shows: bool) -> types.Tool:
         hints = types.ToolAnnotations(
             title=tool.title,
             read_only_hint=tool.read_only,
@@ -159,7 +177,13 @@ class Service:
             input_schema=tool.input_schema,
             output_schema=output_schema(tool),
             annotations=hints,
+            meta=SHOWN_ON if shows and self._may_wait(tool) else None,
         )
+
+    def _may_wait(self, tool: Tool) -> bool:
+        """Whether a call of it may have to be approved."""
+        is_chat = self.chat is not None and tool is self.chat.tool
+        return is_chat or self.host.policy.verdict(tool, None, PlatformContext()) == "require"
 
     def _destructive(self, tool: Tool) -> bool | None:
         """The tool's own declaration; otherwise, whether it needs approval, unless it is
@@ -178,6 +202,8 @@ class Service:
             try:
                 if self.chat is not None and params.name == self.chat.tool.name:
                     result = await self.chat.call(context, params)
+                elif params.name == self.card.tool.name and self.card.is_shown(context):
+                    result = await self.card.call(context, params)
                 else:
                     result = await self.calls.call(context, params)
             finally:
@@ -214,6 +240,8 @@ class Service:
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
         contents = self.kept.read(uri, principal_of(context))
+        if uri == URI:
+            contents = self.card.contents()
         if contents is None:
             code = types.INVALID_PARAMS if is_modern(context) else RESOURCE_NOT_FOUND
             raise MCPError(code=code, message="there is no such resource", data={"uri": uri})

@@ -27,6 +27,7 @@ from sayso import ConfigError, PluginError, RequestContext, SourceHost, Tool, To
 if TYPE_CHECKING:
     from sayso_mcp.asker import Asker
     from sayso_mcp.connection import Connection
+    from sayso_mcp.credentials import ClientCredentials
 
 logger = logging.getLogger("sayso.mcp")
 Transport = Literal["stdio", "sse", "streamable-http"]
@@ -44,6 +45,7 @@ def mcp_server(
     exclude: Patterns = (),
     requires_approval: bool | Patterns = True,
     headers: Mapping[str, str] | Headers | None = None,
+    oauth: ClientCredentials | None = None,
     prefix: str = "",
     env: Mapping[str, str] | None = None,
     timeout: float | None = 60.0,
@@ -59,6 +61,7 @@ def mcp_server(
       patterns. A pattern that matches no tool of the server stops the start.
     - `headers`: sent with every request to a URL. A function, plain or async, is called for each
       request, for example for a token that is renewed.
+    - `oauth`: credentials of this service, for a token of the server's authorization server.
     - `env`: what a command gets beside HOME, PATH and the like.
     - `prefix`: comes before each name.
     - `timeout`: seconds that a call may take.
@@ -80,6 +83,8 @@ def mcp_server(
     fixed = {} if headers is None or callable(headers) else dict(headers)
     check_headers(fixed)
     parts = [server] if isinstance(server, str) and "://" in server else _command(server)
+    if oauth is not None and (len(parts) > 1 or "://" not in parts[0] or "@" in parts[0]):
+        raise ValueError("mcp_server: oauth is for a URL, and for one without a user and password")
     return MCPServer(
         parts,
         _transport(parts, transport),
@@ -89,6 +94,7 @@ def mcp_server(
         timeout,
         own,
         name,
+        oauth,
     )
 
 
@@ -189,7 +195,9 @@ class MCPServer:
         timeout: float | None,
         own_headers: Headers | None = None,
         name: str | None = None,
+        oauth: ClientCredentials | None = None,
     ) -> None:
+        self.oauth = oauth
         self.parts = list(parts)
         self.transport = transport
         self.headers = headers

@@ -29,7 +29,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sayso import Host, authenticate, standard_error, unbroken
 from sayso_mcp.posts import Messages
+from sayso_mcp.resource import Resource
 
+PATHS = {"sse": "/sse", "streamable-http": "/mcp"}
+"""The path that clients connect to, by transport."""
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 QUIET = 0.2
 """Seconds without a byte after which a finished result counts as sent."""
@@ -61,17 +64,18 @@ async def web_app(
             server, security_settings=security, max_request_body_size=limit
         )
         messages = Messages(manager.handle_request, limit, headed=True)
-        app = Starlette(routes=[Route("/mcp", messages)])
+        app = Starlette(routes=[Route(PATHS["streamable-http"], messages)])
         sessions = manager.run()
     if host.guarded:
-        app = Authentication(app, host)
+        resource = Resource(host, settings, PATHS[settings.transport])
+        app = resource.described(Authentication(app, host, resource))
     if settings.origins:
         app = CORSMiddleware(
             app,
             allow_origins=settings.origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
-            expose_headers=["Mcp-Session-Id"],
+            expose_headers=["Mcp-Session-Id", "WWW-Authenticate"],
         )
     streams = Streams(Known(app, security))
     async with sessions:
@@ -109,7 +113,7 @@ def _sse(server: Server[Any], security: TransportSecuritySettings, limit: int) -
 
     return Starlette(
         routes=[
-            Route("/sse", Messages(connect, limit), methods=["GET"]),
+            Route(PATHS["sse"], Messages(connect, limit), methods=["GET"]),
             Mount("/messages/", app=Messages(transport.handle_post_message, limit)),
         ]
     )
@@ -141,9 +145,10 @@ class Known:
 class Authentication:
     """Names the caller, and answers 401 to an unknown one; a session then belongs to its caller."""
 
-    def __init__(self, app: ASGIApp, host: Host) -> None:
+    def __init__(self, app: ASGIApp, host: Host, resource: Resource) -> None:
         self.app = app
         self.host = host
+        self.resource = resource
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -153,6 +158,8 @@ class Authentication:
             status, body = standard_error(error, failure)
             response = JSONResponse(body, status)
             response.raw_headers += failure.headers
+            if "www-authenticate" in response.headers:
+                response.headers["www-authenticate"] = self.resource.challenge(scope)
             await response(scope, receive, send)
             return
         if principal is not None:

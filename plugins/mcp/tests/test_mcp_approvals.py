@@ -50,6 +50,8 @@ def test_accepted_explicit_yes_runs_once_and_is_recorded(serve: Any, human: Any,
             schema = question.requested_schema
             assert schema["properties"]["approve"]["type"] == "boolean"
             assert schema["required"] == ["approve"]
+            # FastMCP sends null for an optional field without a default, and refuses that itself.
+            assert schema["properties"]["reason"]["default"] == ""
             [row] = await served.proposals()
             assert (row.state, row.protocol, row.intent) == ("DONE", "mcp", "the pod hangs")
             assert row.client == "mcp 0.1.0"
@@ -600,7 +602,7 @@ def test_progress_keeps_a_call_alive_while_its_person_is_asked(
                 action="accept", content={"approve": True} if not page else None
             )
 
-        settings = {"approvals": "console" if page else "client", "page": page}
+        settings = {"approvals": "inbox" if page else "client", "page": page}
         async with (
             serve(**settings) as served,
             served.client("legacy", elicitation_callback=answer) as client,
@@ -685,7 +687,7 @@ def test_on_the_console_only_saysos_own_decision_counts(serve: Any, human: Any, 
     async def run() -> None:
         yes = human("accept", approve=True)
         async with (
-            serve(approvals="console") as served,
+            serve(approvals="inbox") as served,
             served.client(era, elicitation_callback=yes) as client,
         ):
             for _ in range(2):
@@ -706,7 +708,7 @@ def test_on_the_console_only_saysos_own_decision_counts(serve: Any, human: Any, 
 @ERAS
 def test_the_same_call_at_once_waits_once(serve: Any, era: str) -> None:
     async def run() -> None:
-        async with serve(approvals="console") as served, served.client(era) as client:
+        async with serve(approvals="inbox") as served, served.client(era) as client:
             calls = [client.call_tool("delete_pod", POD) for _ in range(5)]
             answers = {text(result) for result in await asyncio.gather(*calls)}
             assert len(answers) == 1
@@ -722,7 +724,7 @@ def test_the_same_call_at_once_waits_once(serve: Any, era: str) -> None:
 def test_call_that_waits_on_the_console_is_found_after_a_restart_and_by_a_new_session(
     serve: Any, era: str, transport: str
 ) -> None:
-    settings = {"approvals": "console", "transport": transport}
+    settings = {"approvals": "inbox", "transport": transport}
 
     async def run() -> None:
         async with serve(**settings) as served:
@@ -754,7 +756,7 @@ def test_call_that_outlasted_its_turn_is_found_again_on_the_console(serve: Any, 
         return "rebuilt"
 
     async def run() -> None:
-        settings = {"approvals": "console", "limits": {"turn_time": 1}}
+        settings = {"approvals": "inbox", "limits": {"turn_time": 1}}
         agent = Agent(model="offline", tools=[rebuild])
         async with serve(agent=agent, **settings) as served, served.client(era) as client:
             await client.call_tool("rebuild", {})
@@ -773,7 +775,7 @@ def test_call_that_outlasted_its_turn_is_found_again_on_the_console(serve: Any, 
 @ERAS
 def test_recorded_approval_runs_at_the_next_call(serve: Any, era: str) -> None:
     async def run() -> None:
-        async with serve(approvals="console") as served, served.client(era) as client:
+        async with serve(approvals="inbox") as served, served.client(era) as client:
             await client.call_tool("delete_pod", POD)
             [row] = await served.proposals()
             await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
@@ -805,7 +807,7 @@ def test_client_is_told_of_the_input_that_the_approver_changed(
 
     async def run() -> None:
         async with (
-            serve(approvals="console", agent=agent) as served,
+            serve(approvals="inbox", agent=agent) as served,
             served.client(era) as client,
         ):
             asked = {"hours": 1, "pet": "Rex"}
@@ -842,7 +844,7 @@ def test_outcome_told_late_does_not_forget_the_next_question(
     monkeypatch.setattr(_Call, "_standing", held)
 
     async def run() -> None:
-        async with serve(approvals="console") as served, served.client("legacy") as client:
+        async with serve(approvals="inbox") as served, served.client("legacy") as client:
             await client.call_tool("delete_pod", POD)
             [row] = await served.proposals()
             await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
@@ -861,7 +863,7 @@ def test_outcome_told_late_does_not_forget_the_next_question(
 @ERAS
 def test_rejection_on_the_console_is_told_with_its_reason(serve: Any, era: str) -> None:
     async def run() -> None:
-        async with serve(approvals="console") as served, served.client(era) as client:
+        async with serve(approvals="inbox") as served, served.client(era) as client:
             await client.call_tool("delete_pod", POD)
             [row] = await served.proposals()
             await decide_by_chat(served, row, rejection_reason="not today")
@@ -880,7 +882,7 @@ def test_opened_page_is_no_decision(serve: Any, human: Any, era: str, transport:
         opened = human("accept")
         page = "https://sayso.example/console"
         async with serve(
-            approvals="console", page=page, ask_timeout=120, transport=transport
+            approvals="inbox", page=page, ask_timeout=120, transport=transport
         ) as served:
             async with served.client(era, elicitation_callback=opened) as client:
                 call = asyncio.ensure_future(client.call_tool("delete_pod", POD))

@@ -245,7 +245,7 @@ def test_command_is_asked_for_and_runs(serve: Any, human: Any, era: str) -> None
 
 
 @ERAS
-@pytest.mark.parametrize("approvals", ["console", "deny"])
+@pytest.mark.parametrize("approvals", ["inbox", "deny"])
 def test_client_is_not_asked_where_its_answer_does_not_count(
     serve: Any, human: Any, era: str, approvals: str
 ) -> None:
@@ -262,7 +262,7 @@ def test_client_is_not_asked_where_its_answer_does_not_count(
             for row in await served.proposals():
                 await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
             await client.call_tool("chat", WIPE)
-            assert (yes.asked, len(ran)) == ([], 2 if approvals == "console" else 0)
+            assert (yes.asked, len(ran)) == ([], 2 if approvals == "inbox" else 0)
 
     asyncio.run(run())
 
@@ -276,7 +276,7 @@ def test_client_that_opens_the_page_waits_there_for_the_decisions(
         opened = human("accept")
         page = "https://sayso.example/console"
         async with (
-            serve(agent=cleaner(ran), approvals="console", page=page) as served,
+            serve(agent=cleaner(ran), approvals="inbox", page=page) as served,
             served.client(era, elicitation_callback=opened) as client,
         ):
             call = asyncio.ensure_future(client.call_tool("chat", WIPE))
@@ -290,5 +290,65 @@ def test_client_that_opens_the_page_waits_there_for_the_decisions(
                         await decide(id_, Caller("console"), approved=True, run=False)
                 await asyncio.sleep(0.02)
             assert "wiped /a and wiped /b" in text(await call)
+
+    asyncio.run(run())
+
+
+@ERAS
+@pytest.mark.parametrize("more", [False, True], ids=["asked again", "said more"])
+def test_conversation_goes_on_by_itself_once_its_calls_are_decided_elsewhere(
+    serve: Any, eventually: Any, era: str, more: bool
+) -> None:
+    async def run() -> None:
+        ran: list[str] = []
+        async with (
+            serve(agent=cleaner(ran), approvals="inbox") as served,
+            served.client(era) as client,
+        ):
+            first = await client.call_tool("chat", WIPE)
+            for row in await served.proposals():
+                await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
+            await eventually(lambda: len(served.host.agent.model.asks) == 2)
+            assert sorted(ran) == ["/a", "/b"]
+            if more:
+                said = [{"role": "user", "content": WIPE["message"]}]
+                said.append({"role": "assistant", "content": text(first)})
+                await client.call_tool("chat", {"message": "and?", "history": said})
+                assert "wiped /a" in str(served.host.agent.model.asks[-1].turns)
+            else:
+                again = await client.call_tool("chat", WIPE)
+                assert "wiped /a and wiped /b" in text(again)
+                assert len(served.host.agent.model.asks) == 2, "the reply was there"
+            assert sorted(ran) == ["/a", "/b"]
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_conversation_goes_on_with_the_input_that_its_approver_changed(
+    serve: Any, eventually: Any, era: str
+) -> None:
+    ran: list[str] = []
+
+    @tool(requires_approval=True, editable=True)
+    def wipe(path: str) -> str:
+        """Wipe a folder."""
+        ran.append(path)
+        return f"wiped {path}"
+
+    model = scripted([Call("a", "wipe", {"path": "/a"})], "Wiped.")
+    agent = Agent(name="cleaner", model=model, tools=[wipe])
+
+    async def run() -> None:
+        async with serve(agent=agent, approvals="inbox") as served, served.client(era) as client:
+            await client.call_tool("chat", WIPE)
+            [row] = await served.proposals()
+            changed = {"path": "/b"}
+            decide = served.host.calls.decide
+            await decide(
+                row.id, Caller("cli"), approved=True, input=row.input, edited=changed, run=False
+            )
+            await eventually(lambda: ran == ["/b"])
+            assert "Wiped." in text(await client.call_tool("chat", WIPE))
 
     asyncio.run(run())

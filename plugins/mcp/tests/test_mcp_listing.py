@@ -157,7 +157,7 @@ def test_object_that_does_not_fit_its_schema_is_told_and_no_lost_call(
 @ERAS
 def test_recorded_outcome_of_a_gated_tool_keeps_its_schema(serve: Any, era: str) -> None:
     async def run() -> None:
-        async with serve(agent=agent(), approvals="console") as served:
+        async with serve(agent=agent(), approvals="inbox") as served:
             async with served.client(era) as client:
                 await client.list_tools()
                 assert (await client.call_tool("gated", {"name": "web"})).is_error
@@ -348,3 +348,13 @@ def test_page_is_that_of_the_console_beside_the_server(
     plugin = made.plugins.get("mcp")
     assert isinstance(plugin, MCP)
     assert plugin.settings_beside(made).page == expected
+
+
+@ERAS
+def test_server_shows_its_icon(serve: Any, era: str) -> None:
+    async def run() -> None:
+        icon = "https://example.com/icon.png"
+        async with serve(icon=icon) as served, served.client(era) as client:
+            assert [each.src for each in client.server_info.icons] == [icon]
+
+    asyncio.run(run())

@@ -51,7 +51,7 @@ def test_outcome_that_a_cut_connection_lost_is_told_to_the_same_call_on_the_cons
 
     async def run() -> None:
         agent = Agent(model="offline", tools=[rebuild])
-        async with serve(agent=agent, approvals="console") as served:
+        async with serve(agent=agent, approvals="inbox") as served:
             params: dict[str, Any] = {"name": "rebuild", "arguments": {}}
             headers = dict(HEADERS)
             if era == MODERN:

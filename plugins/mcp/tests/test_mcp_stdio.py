@@ -427,7 +427,7 @@ def test_call_whose_process_died_is_told_as_unknown_to_the_same_call_on_the_cons
     asked = {"name": "dies", "arguments": {"path": str(tmp_path / "ran")}}
 
     def started() -> Process:
-        process = Process(tmp_path, "--transport", "stdio", "--approvals", "console")
+        process = Process(tmp_path, "--transport", "stdio", "--approvals", "inbox")
         process.begin()
         process.send(id=1, method="tools/call", params=asked)
         return process

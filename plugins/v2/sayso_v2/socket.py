@@ -5,6 +5,7 @@ interface.md, "Endpoints", rule 4; design, section 5, "WebSocket".
 
 import asyncio
 import logging
+from contextlib import aclosing
 from contextvars import Context, copy_context
 
 from starlette.types import Receive, Scope, Send
@@ -16,11 +17,13 @@ from sayso import (
     EventStream,
     RequestError,
     Socket,
+    StreamUnknown,
     TooLarge,
     caller_of,
     encode,
     turn_to_read,
 )
+from sayso_v2.resuming import Resumed, resumed
 
 WAITING = 8
 """Most frames queued while a turn runs; then reading pauses."""
@@ -46,13 +49,14 @@ class ChatSocket:
 class _Connection(Socket):
     """Turns on one connection; a task runs only while frames are queued or a turn runs."""
 
-    __slots__ = ("caller", "context", "endpoint", "frames", "gone", "stream", "work")
+    __slots__ = ("caller", "context", "endpoint", "frames", "gone", "replay", "stream", "work")
 
     def __init__(self, endpoint: ChatEndpoint, caller: Caller) -> None:
         self.endpoint = endpoint
         self.caller = caller
         self.frames: list[str | bytes] = []
         self.gone = False
+        self.replay: asyncio.Task[None] | None = None
         self.stream: EventStream | None = None
         self.work: asyncio.Task[None] | None = None
         # Context variables of middleware and authentication are set for the turns, too.
@@ -80,6 +84,8 @@ class _Connection(Socket):
     def _end(self) -> None:
         if self.stream is not None:
             self.stream.drop()
+        if self.replay is not None:
+            self.replay.cancel()
 
     async def ended(self) -> None:
         if self.work is not None:
@@ -108,6 +114,9 @@ class _Connection(Socket):
             if _size(frame) > limit:
                 raise TooLarge("frame", limit)
             await turn_to_read(frame)
+            if self.endpoint.host.buffers.offered and (wanted := resumed(frame)) is not None:
+                await self._replay(wanted)
+                return
             request, caller = self.endpoint.read(
                 frame, known.principal, known.address, known.foreign_page
             )
@@ -126,6 +135,26 @@ class _Connection(Socket):
         finally:
             self.stream = None
             await stream.aclose()
+
+    async def _replay(self, wanted: Resumed) -> None:
+        """Send the rest of a kept stream, and what comes of it, unless the client leaves."""
+        buffers = self.endpoint.host.buffers
+        buffer = await buffers.find(self.caller.principal, wanted.id)
+        if buffer is None:
+            raise StreamUnknown
+
+        async def read() -> None:
+            async with aclosing(buffer.read(wanted.after)) as pieces:
+                async for lines in pieces:
+                    await self._send(b"".join(lines))
+
+        self.replay = asyncio.ensure_future(read())
+        try:
+            await asyncio.wait({self.replay})
+            if not self.replay.cancelled():
+                self.replay.result()
+        finally:
+            self.replay = None
 
     async def _send(self, lines: bytes) -> None:
         if lines and not self.gone:

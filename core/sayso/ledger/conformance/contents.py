@@ -6,6 +6,8 @@ from sayso.errors import LedgerUnavailable
 from sayso.ledger import (
     Decision,
     Owner,
+    Pending,
+    Transaction,
 )
 from sayso.ledger.conformance.samples import (
     NESTED,
@@ -52,6 +54,10 @@ async def rows_come_back_as_they_were(factory: Factory) -> None:
         output=STRANGE,
         session=NESTED,
         index=3,
+        revision=4,
+        earlier=[STRANGE, "a"],
+        refusals=5,
+        rests=1_650.5,
     )
     waiting = turn(
         STRANGE,
@@ -186,6 +192,47 @@ async def find_pages_in_order(factory: Factory) -> None:
                 assert pages == (order[::-1] if newest else order)
 
 
+async def notes_are_kept_by_their_names(factory: Factory) -> None:
+    """A note is replaced and removed by its name, and found by how that begins."""
+
+    def write(tx: Transaction) -> dict[str, str]:
+        for name, text in (("a:1", "one"), ("a:2", "two"), ("ab", "other"), ("a:2", "three")):
+            tx.note(name, text)
+        tx.note("a:1", None)
+        tx.note("a:9", None)
+        return tx.notes("a:")
+
+    async with opened(factory) as store:
+        assert await store.run(write) == {"a:2": "three"}
+        assert await store.run(lambda tx: tx.notes("a")) == {"a:2": "three", "ab": "other"}
+        assert await store.run(lambda tx: tx.notes("b")) == {}
+
+
+async def pending_proposals_are_listed_newest_first(factory: Factory) -> None:
+    """`pending` gives the places of undecided proposals, the newest first, in pages."""
+    rows = [
+        proposal("b", created=2.0, index=1, expires=9.0, agent="ops", tenant=STRANGE),
+        proposal("a", created=2.0, principal=STRANGE, address="::1"),
+        proposal("c", created=3.0),
+        proposal("d", created=4.0, state="APPROVED"),
+        proposal(STRANGE, created=1.0),
+    ]
+
+    def write(tx: Transaction) -> list[Pending]:
+        for row in rows:
+            tx.put(row)
+        return tx.pending(None, 10)
+
+    async with opened(factory) as store:
+        listed = await store.run(write)
+        assert [row.id for row in listed] == ["c", "b", "a", STRANGE]
+        b, a = listed[1:3]
+        assert b == Pending("b", 2.0, 1, 9.0, "ops", None, STRANGE, None)
+        assert (a.principal, a.tenant, a.address) == (STRANGE, None, "::1")
+        part = await store.run(lambda tx: tx.pending((b.created, b.position, b.id), 1))
+        assert part == [a]
+
+
 CHECKS: tuple[Check, ...] = (
     rows_come_back_as_they_were,
     long_texts_come_back,
@@ -193,4 +240,6 @@ CHECKS: tuple[Check, ...] = (
     rows_outlive_the_store,
     find_takes_every_filter,
     find_pages_in_order,
+    notes_are_kept_by_their_names,
+    pending_proposals_are_listed_newest_first,
 )

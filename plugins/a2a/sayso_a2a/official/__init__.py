@@ -10,10 +10,12 @@ The header `A2A-Version` says which version a request speaks; without it, 0.3.
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from email.utils import formatdate, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from a2a.server.context import ServerCallContext
 from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
@@ -24,7 +26,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sayso import Host, PluginError, install_line
+from sayso import ConfigError, Host, PluginError, install_line
 from sayso_a2a.card import base_url, custom_card
 from sayso_a2a.official.callers import URL, Contexts
 from sayso_a2a.official.card import REST, RPC, card_json, generated_card, official_card
@@ -32,10 +34,11 @@ from sayso_a2a.official.execution import Executor
 from sayso_a2a.official.handler import Handler
 from sayso_a2a.official.mends import Mended
 from sayso_a2a.official.notifying import Notifier, Screening
+from sayso_a2a.official.signing import JWKS, Signer
 from sayso_a2a.official.stores import KeptPushConfigs, KeptTasks
 from sayso_a2a.rows import Rows
 from sayso_a2a.settings import Settings, task_file
-from sayso_a2a.task import LEASE
+from sayso_a2a.task import LEASE, SWEEP_EVERY
 
 if TYPE_CHECKING:
     from sayso_a2a.official.database import DatabaseTasks
@@ -58,14 +61,15 @@ class Official:
         self._generated = generated_card(host, settings)
         self._made = formatdate(usegmt=True)
         self._notifier: Notifier | None = None
+        self._signer = Signer(host, settings.signing) if settings.signing else None
+        self._grpc_port = settings.grpc_port
         card = self.card(settings.url or "http://localhost")
         self._tasks = self._store()
-        self._executor = Executor(host, self._tasks)
+        self._executor = Executor(host, self._tasks, settings.approvals)
         self._handler = Handler(
             host,
             self._tasks,
-            task_store=self._tasks,
-            agent_executor=self._executor,
+            self._executor,
             agent_card=card,
             interrupted_task_timeout=_PARKED_SECONDS,
             **self._extended(settings.url or "http://localhost"),
@@ -74,7 +78,17 @@ class Official:
 
     def card(self, url: str) -> AgentCard:
         """The card of a service at `url`, with the agent's current tools."""
-        return official_card(self._fields(), self._custom, url)
+        return self._signed(self._custom, url)
+
+    def _signed(self, custom: Mapping[str, Any], url: str) -> AgentCard:
+        card = official_card(self._fields(), custom, url, self._grpc_at(url))
+        return card if self._signer is None else self._signer.card(card, url)
+
+    def _grpc_at(self, url: str) -> str:
+        """The address for gRPC of a service at `url`; empty where it is not served."""
+        if self._settings.grpc_port is None:
+            return ""
+        return self._settings.grpc_url or f"{urlsplit(url).hostname}:{self._grpc_port}"
 
     def _fields(self) -> dict[str, Any]:
         """The generated fields, made anew for each card: tools of other servers may change at any
@@ -106,9 +120,14 @@ class Official:
         more = self._settings.extended_card
         if more is None:
             return {}
+        if not self._host.guarded:
+            raise ConfigError(
+                "plugin.a2a.extended_card is for callers who have said who they are, and nobody is "
+                "asked: set [auth], or give its fields in agent_card"
+            )
 
         def made(url: str) -> AgentCard:
-            return official_card(self._fields(), {**self._custom, **more}, url)
+            return self._signed({**self._custom, **more}, url)
 
         async def of_request(_: AgentCard, context: ServerCallContext) -> AgentCard:
             return made(context.state.get(URL) or url)
@@ -122,7 +141,7 @@ class Official:
         kept = getattr(self._tasks, "push_configs", None)
         if kept is None:
             kept = KeptPushConfigs(self._settings.max_tasks)
-        self._notifier = Notifier(screening, kept, self._tasks)
+        self._notifier = Notifier(screening, kept, self._tasks, self._signer)
         return {
             "push_config_store": kept,
             "push_sender": self._notifier,
@@ -138,6 +157,8 @@ class Official:
         bounds: dict[str, Any] = {"limit": limits.body, "nesting": limits.nesting}
         router = Router()
         router.routes.append(Route("/.well-known/agent-card.json", self._card, methods=["GET"]))
+        if self._signer is not None:
+            router.routes.append(Route(JWKS, self._jwks, methods=["GET"]))
         rpc_app = Mended(_endpoint(rpc[0].endpoint), rest=False, **bounds)
         for path in (RPC, f"{RPC}/"):
             router.routes.append(Route(path, rpc_app, methods=["POST"]))
@@ -154,26 +175,48 @@ class Official:
         await self._tasks.open()
         beating = asyncio.ensure_future(self._beat())
         try:
-            yield
+            async with self._grpc():
+                yield
         finally:
             beating.cancel()
+            await self._executor.watch.aclose()
             await self._handler.aclose()
             if self._notifier is not None:
                 await self._notifier.aclose()
             await self._tasks.close()
 
+    @asynccontextmanager
+    async def _grpc(self) -> AsyncIterator[None]:
+        """The port for gRPC, if one is configured."""
+        if self._settings.grpc_port is None:
+            yield
+            return
+        from sayso_a2a.official.grpc import serving
+
+        async with serving(self._host, self._handler, self._settings.grpc_port) as port:
+            self._grpc_port = port
+            yield
+
     async def _beat(self) -> None:
+        looked = 0.0
         while True:
-            await asyncio.sleep(LEASE / 5)
             try:
+                if time.monotonic() - looked > SWEEP_EVERY:
+                    looked = time.monotonic()
+                    await self._executor.watch_those_left()
+                await asyncio.sleep(LEASE / 5)
                 for task_id in await self._tasks.beat():
                     self._executor.stop(task_id)
             except Exception:
                 logger.exception("the leases of running tasks could not be prolonged")
 
+    async def _jwks(self, request: Request) -> Response:
+        assert self._signer is not None
+        return JSONResponse(self._signer.jwks(), headers={"Cache-Control": "public, max-age=300"})
+
     async def _card(self, request: Request) -> Response:
-        legacy = self._settings.legacy_card or request.headers.get("a2a-version", "")[:2] == "0."
-        body = to_json(card_json(self.card(base_url(request.scope, self._settings)), legacy=legacy))
+        card = self.card(base_url(request.scope, self._settings))
+        body = to_json(card_json(card, version=request.headers.get("a2a-version", "")))
         tag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
         headers = {
             "Cache-Control": f"public, max-age={_CARD_SECONDS}",

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 from a2a.server.jsonrpc_models import JSONParseError, JSONRPCError
-from a2a.types import TaskState
+from a2a.types import Message, TaskState
 from a2a.utils.errors import (
     A2AError,
     InvalidParamsError,
@@ -114,3 +114,22 @@ def known_state(value: object) -> bool:
     if isinstance(value, int):
         return value in TaskState.values()
     return value in (None, "", *TaskState.keys())
+
+
+def problem_of_message(message: Message) -> str:
+    """The reason why the data parts of a message that came over gRPC are not read; empty if they
+    are. The same bounds as `problem_of_content` has."""
+    level = [part.data for part in message.parts if part.HasField("data")]
+    values = 0
+    while level:
+        values += len(level)
+        if values > MOST_VALUES:
+            return f"there are more than {MOST_VALUES} values"
+        if any(not isfinite(value.number_value) for value in level):
+            return "a number is not finite"
+        level = [
+            inner
+            for value in level
+            for inner in (*value.struct_value.fields.values(), *value.list_value.values)
+        ]
+    return ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from a2a.auth.user import User
 from a2a.server.context import ServerCallContext
 from a2a.server.routes.common import DefaultServerCallContextBuilder
@@ -14,6 +16,10 @@ from sayso_a2a.official.card import REST
 from sayso_a2a.settings import Settings
 
 _CALLER = "sayso.caller"
+OVER_GRPC = "sayso.grpc"
+"""The key in a call's state for whether it came over gRPC, where no body was looked at before."""
+ELSEWHERE = "sayso.elsewhere"
+"""Under which a call's state says that it carries decisions which were made elsewhere."""
 URL = "sayso.url"
 """The key in a call's state for the address at which the caller reached the service."""
 
@@ -52,6 +58,23 @@ class Contexts(DefaultServerCallContextBuilder):
     def build_user(self, request: Request) -> Principal:
         """The caller, as Sayso's authentication determined it."""
         return Principal(caller_of(request.scope, PROTOCOL).principal)
+
+
+def context_of(
+    caller: Caller, headers: Mapping[str, str], extensions: set[str] | None = None
+) -> ServerCallContext:
+    """The context of a call that did not come over HTTP."""
+    state = {_CALLER: caller, "headers": dict(headers)}
+    return ServerCallContext(
+        user=Principal(caller.principal), state=state, requested_extensions=extensions or set()
+    )
+
+
+def own_context(owner: str) -> ServerCallContext:
+    """The context of a message that the service itself sends on a task of `owner`."""
+    context = context_of(Caller(PROTOCOL, owner or None), {"a2a-version": "1.0"})
+    context.state[ELSEWHERE] = True
+    return context
 
 
 def caller_in(context: ServerCallContext) -> Caller:

@@ -1,29 +1,29 @@
-"""A2A messages read as a conversation, and our replies written as A2A messages.
+"""A2A messages read as a conversation.
 
 Everything in a reply beside its text (proposals, outcomes, session) is stored in the metadata of
-its message, so that a task's history is the whole record of its conversation.
+its message or artifact, so that a task is the whole record of its conversation.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+from a2a.types import Artifact, Part, Role, Task, TaskState, TaskStatus
 from a2a.types import Message as WireMessage
-from a2a.types import Role, Task, TaskState, TaskStatus
 from a2a.utils.errors import InvalidParamsError
-from google.protobuf.json_format import MessageToDict, ParseDict
-from google.protobuf.message import Message as ProtobufMessage
+from google.protobuf.json_format import MessageToDict
 from pydantic import ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
-from sayso import Approval, Data, Message
+from sayso import Data, Message
 from sayso_a2a.artifacts import Json, text_of_parts, whole
 
-P = TypeVar("P", bound=ProtobufMessage)
 OURS = "sayso"
-"""The key of our part of a message's metadata."""
+"""The key of our part of the metadata of a message, an artifact or a part."""
+REPLY = "reply"
+"""Under which our metadata says that an artifact is the reply that completed its task, or which
+artifact has the text of a message."""
 
 _LISTS = ("approvals", "tool_calls", "cmds")
 
@@ -72,124 +72,66 @@ def _decided(decisions: Mapping[str, list[Any]]) -> Data | None:
 def conversation(tasks: Iterable[Task]) -> list[Message]:
     """The messages of the tasks, in order.
 
-    Interim status messages are left out, as are refused messages, and the text of a failure, which
-    is not the agent's.
+    Interim status messages are left out, as are refused messages, and the text of a failure or a
+    cancellation, which is not the agent's.
     """
     found: list[Message] = []
     for task in tasks:
-        said = [*task.history]
-        if task.status.HasField("message"):
-            said.append(task.status.message)
-        for message in said:
-            ours = MessageToDict(message.metadata).get(OURS, {})
+        for message in _messages(task):
+            ours = ours_of(message)
             if message.role == Role.ROLE_USER:
                 found.append(user_message(message))
             elif ours.get("refused"):
                 # A message that was sent again under the same id is in the history once.
                 if found[-1].role == "user":
                     found.pop()
-            elif not ours.get("progress") and ("error" not in ours or "data" in ours):
-                found.append(_spoken(message, ours))
+            elif not _is_aside(ours):
+                found.append(_spoken(message.parts, ours, task))
+        for artifact in task.artifacts:
+            if (ours := ours_of(artifact)).get(REPLY):
+                found.append(_spoken(artifact.parts, {**ours, REPLY: None}, task))
     return found
 
 
-def changed(task: Task, state: TaskState) -> Task:
-    """A copy of the task in `state`; the message of its previous state moves to the history."""
+def _messages(task: Task) -> Iterator[WireMessage]:
+    yield from task.history
+    if task.status.HasField("message"):
+        yield task.status.message
+
+
+def _is_aside(ours: Mapping[str, Any]) -> bool:
+    """Whether the message is about the task, and not part of the agent's words."""
+    if "error" in ours:
+        return "data" not in ours
+    return bool(ours.get("progress") or ours.get("canceled"))
+
+
+def ours_of(given: WireMessage | Artifact | Part) -> dict[str, Any]:
+    """Our part of the metadata; empty without one."""
+    found = MessageToDict(given.metadata).get(OURS, {})
+    return found if isinstance(found, dict) else {}
+
+
+def changed(task: Task, state: TaskState, message: WireMessage | None = None) -> Task:
+    """A copy of the task in `state` with this message; the message of its previous state moves to
+    the history."""
     copy = Task()
     copy.CopyFrom(task)
     if task.status.HasField("message"):
         copy.history.append(task.status.message)
-    copy.status.CopyFrom(TaskStatus(state=state))
+    copy.status.CopyFrom(TaskStatus(state=state, message=message))
     copy.status.timestamp.GetCurrentTime()
     return copy
 
 
-def _spoken(message: WireMessage, ours: Mapping[str, Any]) -> Message:
-    texts = [part.text for part in message.parts if part.HasField("text")]
+def _spoken(parts: Iterable[Part], ours: Mapping[str, Any], task: Task) -> Message:
+    if said := ours.get(REPLY):
+        parts = [p for each in task.artifacts if each.artifact_id == said for p in each.parts]
+    texts = [p.text for p in parts if p.HasField("text") and not ours_of(p).get("waiting")]
     data = Data.model_validate(whole(ours["data"])) if "data" in ours else None
     if isinstance(session := ours.get("session"), str):
         data = data or Data()
         data.session = from_json(session)
-    content = "" if "error" in ours else "\n".join(texts)
+    # The parts of a reply are the pieces that it was streamed in.
+    content = "" if "error" in ours else "".join(texts)
     return Message(role="assistant", content=content, data=data)
-
-
-def agent_message(
-    task_id: str,
-    context_id: str,
-    text: str,
-    *,
-    data: Data | None = None,
-    approvals: Sequence[Approval] = (),
-    ours: Mapping[str, Any] | None = None,
-) -> WireMessage:
-    """Our message: its text, one data part for each proposal, and everything else as metadata."""
-    parts: list[Json] = [{"text": text}] if text or not approvals else []
-    parts += [{"data": proposal_json(approval)} for approval in approvals]
-    kept = dict(ours or {})
-    if data is not None and (stated := _stated(data)):
-        kept["data"] = stated
-    if data is not None and data.session is not None:
-        # Stored as text, so that large numbers and other values from a tool come back unchanged.
-        kept["session"] = to_json(data.session, inf_nan_mode="null").decode()
-    shown: Json = {
-        "messageId": secrets.token_hex(16),
-        "role": "ROLE_AGENT",
-        "taskId": task_id,
-        "contextId": context_id,
-        "parts": parts,
-    }
-    if kept:
-        shown["metadata"] = {OURS: kept}
-    return parsed(shown, WireMessage)
-
-
-def parsed(shown: Json, kind: type[P]) -> P:
-    """`shown` as protobuf. Its numbers are doubles, so larger integers are sent as text."""
-    message: P = kind()
-    try:
-        ParseDict(shown, message)
-    except OverflowError:
-        message = kind()
-        ParseDict(_in_doubles(shown), message)
-    return message
-
-
-def _in_doubles(value: Any) -> Any:
-    match value:
-        case int():
-            try:
-                float(value)
-            except OverflowError:
-                return str(value)
-        case dict():
-            return {name: _in_doubles(item) for name, item in value.items()}
-        case list():
-            return [_in_doubles(item) for item in value]
-    return value
-
-
-def proposal_json(approval: Approval) -> Json:
-    """A proposal as a data part; sent back with `execute` true it is the approval."""
-    shown = {
-        "id": approval.id,
-        "type": approval.type,
-        "name": approval.name,
-        "input": approval.input,
-        "execute": False,
-        "description": approval.description,
-    }
-    if approval.intent:
-        shown["intent"] = approval.intent
-    if approval.input_description:
-        shown["input_description"] = approval.input_description
-    if approval.bound:
-        shown["bound"] = approval.bound
-    return shown
-
-
-def _stated(data: Data) -> dict[str, Any]:
-    # The approvals contain the same calls.
-    elsewhere = {"session", "tool_calls"} if data.approvals else {"session"}
-    stated = data.model_dump(mode="json", exclude=elsewhere)
-    return {name: value for name, value in stated.items() if value}

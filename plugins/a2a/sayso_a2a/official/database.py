@@ -19,6 +19,7 @@ from a2a.types import (
     ListTasksResponse,
     Task,
     TaskPushNotificationConfig,
+    TaskState,
     TaskStatus,
 )
 from google.protobuf.json_format import MessageToDict
@@ -46,7 +47,6 @@ from sayso_a2a.official.stores import (
     CANCELED,
     RUNNING,
     RUNNING_NAMES,
-    SWEEP_EVERY,
     Address,
     InHand,
     as_left_behind,
@@ -54,7 +54,7 @@ from sayso_a2a.official.stores import (
     lease_of,
     sendable_config,
 )
-from sayso_a2a.task import LEASE
+from sayso_a2a.task import LEASE, SWEEP_EVERY
 
 logger = logging.getLogger("sayso.a2a")
 _LEASE_KEPT = 3600.0
@@ -218,6 +218,19 @@ class DatabaseTasks(DatabaseTaskStore):
                 # Start the lease now, not when the save was queued.
                 if lease := lease_of(task, self._now()):
                     await session.execute(insert(_LEASES).values(task_id=task.id, until=lease))
+
+    async def waiting(self) -> list[tuple[str, Task]]:
+        """Tasks that wait for input, each with its owner; the newest, if they are many."""
+        waits = TaskState.Name(TaskState.TASK_STATE_INPUT_REQUIRED)
+        wanted = (
+            select(TaskModel)
+            .where(TaskModel.status["state"].as_string() == waits)
+            .order_by(TaskModel.last_updated.desc())
+            .limit(1000)
+        )
+        async with self.async_session_maker() as session:
+            found = (await session.execute(wanted)).scalars().all()
+            return [(model.owner, self._from_orm(model)) for model in found]
 
     async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
         """The caller's task with this id."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,9 @@ from a2a.types import (
     AgentCard,
     CancelTaskRequest,
     GetTaskPushNotificationConfigRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    ListTasksResponse,
     Message,
     Role,
     SendMessageRequest,
@@ -37,10 +40,12 @@ from a2a.utils.errors import (
 )
 from a2a.utils.task import apply_history_length
 
-from sayso import Host
-from sayso_a2a.official.callers import caller_in, speaks_0_3
-from sayso_a2a.official.conversation import changed, conversation, user_message
-from sayso_a2a.official.execution import STREAMING, TAKEN, TOO_LATE
+from sayso import Data, Host
+from sayso import Message as SaysoMessage
+from sayso_a2a.official.bodies import problem_of_message
+from sayso_a2a.official.callers import ELSEWHERE, OVER_GRPC, speaks_0_3
+from sayso_a2a.official.conversation import changed, user_message
+from sayso_a2a.official.execution import TAKEN, TOO_LATE, Executor
 from sayso_a2a.official.following import (
     Look,
     and_the_rest,
@@ -51,8 +56,10 @@ from sayso_a2a.official.following import (
     until_ended,
     without_repeats,
 )
+from sayso_a2a.official.running import STREAMING
 from sayso_a2a.official.stores import RUNNING, KeptTasks
-from sayso_a2a.tasks import withdraw
+from sayso_a2a.settings import Approvals
+from sayso_a2a.waiting import decided_elsewhere
 
 if TYPE_CHECKING:
     from sayso_a2a.official.database import DatabaseTasks
@@ -69,10 +76,14 @@ class Handler(DefaultRequestHandler):
     """The SDK's handler with three additions: decisions are checked before a task sees them, a
     canceled task's calls are withdrawn, and tasks that run in other processes can be followed."""
 
-    def __init__(self, host: Host, store: KeptTasks | DatabaseTasks, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self, host: Host, store: KeptTasks | DatabaseTasks, executor: Executor, **options: Any
+    ) -> None:
+        super().__init__(agent_executor=executor, task_store=store, **options)
         self._host = host
         self._store = store
+        self._executor = executor
+        executor.send = self.on_message_send
 
     async def on_message_send(
         self, params: SendMessageRequest, context: ServerCallContext
@@ -141,10 +152,13 @@ class Handler(DefaultRequestHandler):
             raise InvalidParamsError(message="the role of a sent message is ROLE_USER")
         if not all(part.WhichOneof("content") for part in message.parts):
             raise InvalidParamsError(message="a part has text, raw, url or data")
-        user_message(message)
+        if OVER_GRPC in context.state and (problem := problem_of_message(message)):
+            raise InvalidParamsError(message=problem)
+        _check_decides(user_message(message), self._executor.approvals, context)
         _check_modes(message, self._agent_card)
         for extension in self._agent_card.capabilities.extensions:
-            if extension.required and extension.uri not in context.requested_extensions:
+            asked = context.requested_extensions
+            if extension.required and extension.uri not in asked and ELSEWHERE not in context.state:
                 raise ExtensionSupportRequiredError(
                     message=f"this agent needs the extension {extension.uri!r}"
                 )
@@ -231,20 +245,45 @@ class Handler(DefaultRequestHandler):
     ) -> Task | None:
         """Cancel a task, and reject its proposals."""
         task: Task | None = await super().on_cancel_task(params, context)
-        said: Sequence[Any] = conversation([task]) if task is not None else ()
-        await withdraw(self._host, caller_in(context), said)
+        # The SDK asks the executor only where the task has a producer.
+        await self._executor.canceled(task, context)
         return task
+
+    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
+        """The task; a canceled one with what became of its calls since."""
+        task: Task | None = await super().on_get_task(params, context)
+        if task is not None:
+            await self._executor.with_outcomes(task, context)
+        return task
+
+    async def on_list_tasks(
+        self, params: ListTasksRequest, context: ServerCallContext
+    ) -> ListTasksResponse:
+        """A page of tasks, which say what `on_get_task` says."""
+        page: ListTasksResponse = await super().on_list_tasks(params, context)
+        for task in page.tasks:
+            await self._executor.with_outcomes(task, context)
+        return page
 
     async def _write_cancel(
         self, task_id: str, current: Task, version: Any, context: ServerCallContext
     ) -> Task:
         # For a task that this process does not run: the SDK would keep the time and message of the
         # previous state, and would notify nobody.
-        canceled = changed(current, TaskState.TASK_STATE_CANCELED)
+        message = await self._executor.canceled(current, context)
+        canceled = changed(current, TaskState.TASK_STATE_CANCELED, message)
         await self._store.save(canceled, context)
         if self._push_sender is not None:
             await self._push_sender.send_notification(task_id, status_of(canceled))
         return canceled
+
+
+def _check_decides(said: SaysoMessage, approvals: Approvals, context: ServerCallContext) -> None:
+    """Refuse decisions where they are not made over A2A."""
+    data = said.data or Data()
+    decides = any(each.execute or each.rejection_reason for each in (*data.stated, *data.cmds))
+    if decides and approvals != "client" and ELSEWHERE not in context.state:
+        raise UnsupportedOperationError(message=decided_elsewhere(approvals))
 
 
 def _check_modes(message: Message, card: AgentCard) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from a2a.extensions.common import get_requested_extensions
 from a2a.server.request_handlers import build_error_response
 from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import (
@@ -32,6 +33,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sayso import turn_to_read, unbroken
 from sayso_a2a.official.bodies import Problem, problem_of_call, problem_of_rest
+from sayso_a2a.official.card import EXTENSION
 from sayso_a2a.official.files import as_old_sdk_writes
 
 _ACCEPTED = ("application/json", "application/a2a+json")
@@ -86,7 +88,13 @@ class Mended:
         if self._rest:
             body = as_old_sdk_writes(body)
         plain = self._rest and _ACCEPTED[1] not in headers.get("accept", "").lower()
-        beginning = _Sending(send, plain=plain, says_final=self._is_old_stream(scope, body))
+        asked = get_requested_extensions(headers.getlist("a2a-extensions"))
+        beginning = _Sending(
+            send,
+            plain=plain,
+            says_final=self._is_old_stream(scope, body),
+            speaks=EXTENSION in asked,
+        )
         # The SDK parses it once more.
         await turn_to_read(body)
         try:
@@ -151,11 +159,13 @@ class _Sending:
 
     With `plain` it says `application/json` where the SDK says `application/a2a+json`. Line
     separators inside an event are escaped: the SDK's own client would take them for its end. With
-    `says_final` the last event of a 0.3 stream is marked as final.
+    `says_final` the last event of a 0.3 stream is marked as final. With `speaks` the answer
+    confirms our extension, for which the caller asked.
     """
 
-    def __init__(self, send: Send, *, plain: bool, says_final: bool) -> None:
+    def __init__(self, send: Send, *, plain: bool, says_final: bool, speaks: bool) -> None:
         self._send = send
+        self._speaks = speaks
         self._plain = plain
         self._says_final = says_final
         self._head: Message | None = None
@@ -167,6 +177,8 @@ class _Sending:
             self._head = message
             headers = MutableHeaders(scope=message)
             self._streams = _kind(headers) == "text/event-stream"
+            if self._speaks:
+                headers["a2a-extensions"] = EXTENSION
             if self._plain and _kind(headers) == _ACCEPTED[1]:
                 headers["content-type"] = _ACCEPTED[0]
             return

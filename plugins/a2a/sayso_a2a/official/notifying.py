@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import ipaddress
+import json
 import logging
 import socket
 from collections import deque
@@ -26,6 +27,7 @@ from a2a.utils.push_url_validator import validate_push_notification_url
 from google.protobuf.json_format import MessageToDict
 
 from sayso_a2a.official.callers import Principal
+from sayso_a2a.official.signing import Signer
 from sayso_a2a.official.stores import Address
 
 logger = logging.getLogger("sayso.a2a")
@@ -54,7 +56,14 @@ class Notifier(PushNotificationSender):
     still for ten seconds an event.
     """
 
-    def __init__(self, screening: Screening, kept: Addresses, tasks: TaskStore) -> None:
+    def __init__(
+        self,
+        screening: Screening,
+        kept: Addresses,
+        tasks: TaskStore,
+        signer: Signer | None = None,
+    ) -> None:
+        self._signer = signer
         self._client = notifying_client(screening)
         self._screening = screening
         self._kept = kept
@@ -118,8 +127,12 @@ class Notifier(PushNotificationSender):
     async def _post(self, config: TaskPushNotificationConfig, body: dict[str, Any]) -> None:
         try:
             if await self._screening.allows(config.url):
+                content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
                 headers = _headers(config)
-                answer = await self._client.post(config.url, json=body, headers=headers)
+                if "Authorization" not in headers and self._signer is not None:
+                    token = self._signer.token(content, config.url)
+                    headers["Authorization"] = f"Bearer {token}"
+                answer = await self._client.post(config.url, content=content, headers=headers)
                 answer.raise_for_status()
         except Exception as error:
             what = type(error).__name__, error
@@ -127,7 +140,9 @@ class Notifier(PushNotificationSender):
 
 
 def _headers(config: TaskPushNotificationConfig) -> dict[str, str]:
-    headers = {"X-A2A-Notification-Token": config.token} if config.token else {}
+    headers = {"Content-Type": "application/json"}
+    if config.token:
+        headers["X-A2A-Notification-Token"] = config.token
     auth = config.authentication
     if auth.scheme and auth.credentials:
         headers["Authorization"] = f"{auth.scheme} {auth.credentials}"

@@ -37,11 +37,9 @@ from a2a.utils.task import ListTasksCursor, decode_list_tasks_cursor, encode_lis
 from sayso_a2a.official.callers import speaks_0_3
 from sayso_a2a.official.conversation import OURS
 from sayso_a2a.rows import Row, Rows
-from sayso_a2a.task import LEASE, LEFT_BEHIND
+from sayso_a2a.task import LEASE, LEFT_BEHIND, SWEEP_EVERY
 
 CANCELED = "TASK_STATE_CANCELED"
-SWEEP_EVERY = 60.0
-"""Seconds between two sweeps for expired tasks and those of dead processes."""
 
 _LATEST = (1 << 63) - 1
 RUNNING = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
@@ -157,6 +155,11 @@ class KeptTasks(TaskStore):
         self._swept = time.monotonic()
         for row in await self._rows.silent(RUNNING_NAMES):
             await self._rows.change(row.owner, row.id, self._failed)
+
+    async def waiting(self) -> list[tuple[str, Task]]:
+        """Tasks that wait for input, each with its owner; the newest, if they are many."""
+        rows = await self._rows.silent([TaskState.Name(TaskState.TASK_STATE_INPUT_REQUIRED)])
+        return [(row.owner, Task.FromString(row.body)) for row in rows]
 
     def _failed(self, row: Row | None) -> Row | None:
         if row is None or row.state not in RUNNING_NAMES or row.lease >= time.time():

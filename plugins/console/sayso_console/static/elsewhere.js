@@ -64,7 +64,13 @@ function list(page) {
   const others = approvals.filter((item) => !isOurs(item));
   const ids = new Set(others.map((item) => item.id));
   for (const [id, card] of elsewhere) if (!ids.has(id)) leave(id, card, more);
-  for (const item of others) if (!elsewhere.has(item.id)) addElsewhere(item);
+  for (const item of others) {
+    const card = elsewhere.get(item.id);
+    if (card && card.proposal.revision === item.revision) continue;
+    // Its input was changed: nobody decides on the earlier one any more.
+    card?.element.remove();
+    addElsewhere(item);
+  }
   const count = others.length;
   if (count > Number(byId("elsewhere-count").dataset.count ?? 0)) {
     announce(count === 1 ? "1 call waits elsewhere" : `${count} calls wait elsewhere`);
@@ -159,7 +165,8 @@ async function decideElsewhere(card, decision) {
   hold(card);
   let failed = { message: "The service could not be reached." };
   try {
-    const body = JSON.stringify({ approve, reason: decision.rejection_reason, input: decision.input });
+    const { revision: seen } = card.proposal;
+    const body = JSON.stringify({ approve, reason: decision.rejection_reason, input: decision.input, seen });
     const signal = AbortSignal.timeout(30000);
     const response = await request(pathOf(card.proposal.id), { method: "POST", body, signal });
     if (response.status === 401) askToken(false);

@@ -1,0 +1,92 @@
+"""OpenAI-compatible endpoints: Chat Completions, Responses and the list of models.
+
+    [plugin.openai_api]
+    hold = "50s"
+    page = "https://agent.example.com/console"
+
+The agent stands where a model would: its name is the model's. Its gated calls never leave as
+`tool_calls`, which a client would run itself: over Responses they are `mcp_approval_request`s, over
+Chat Completions cards that name the page where a person decides.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from pydantic import Field, field_validator
+from starlette.routing import Route, Router
+
+from sayso import ChatRequest, Duration, Host, Plugin, RequestContext, hookimpl
+from sayso_openai_api.answers import PROTOCOL, Endpoint, nothing_here
+from sayso_openai_api.chat import Chat
+from sayso_openai_api.listing import Models
+from sayso_openai_api.responses import Responses
+from sayso_openai_api.store import Store, file_of
+
+__all__ = ["OpenAIAPI"]
+
+
+class OpenAIAPI(Plugin):
+    """The paths below /v1; active when named in `plugins`, or by a table `[plugin.openai_api]`."""
+
+    name = "openai_api"
+    active_by_default = False
+
+    class Settings(Plugin.Settings):
+        """`[plugin.openai_api]`."""
+
+        hold: Duration = Field(default=50.0, ge=0)
+        """How long a Chat Completions stream is held open for a person to decide; 0: not at all."""
+        page: str | None = None
+        """Address of the page where people decide, as they reach it; absent: the console's, where
+        the service listens on an address of its own."""
+        keep: Duration = Field(default=24 * 3600.0, gt=0)
+        """How long a response is kept for `previous_response_id` and for reading it again."""
+
+        @field_validator("page")
+        @classmethod
+        def _as_browsers_open_it(cls, page: str | None) -> str | None:
+            if page is not None and not page.startswith(("http://", "https://")):
+                raise ValueError("expected an address such as 'https://example.com/console'")
+            return page
+
+    _store: Store | None = None
+
+    @hookimpl
+    def register_routes(self, host: Host) -> Router:
+        """The paths below /v1; all others there are 404 in the form that these clients read."""
+        store = self._store = Store(file_of(host), self.settings.keep)
+        models = Models(host)
+        responses = self._responses = Responses(host, store, self.settings)
+        router = Router()
+        for path, method, answer in (
+            ("/v1/models", "GET", models.listed),
+            ("/v1/models/{model:path}", "GET", models.one),
+            ("/v1/chat/completions", "POST", Chat(host, store, self.settings).answer),
+            ("/v1/responses", "POST", responses.create),
+            ("/v1/responses/{id}", "GET", responses.look),
+            ("/v1/responses/{id}", "DELETE", responses.delete),
+            ("/v1/responses/{id}/cancel", "POST", responses.cancel),
+            ("/v1/responses/{id}/input_items", "GET", responses.items),
+        ):
+            router.routes.append(Route(path, Endpoint(host, answer), methods=[method]))
+        every = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+        router.routes.append(Route("/v1/{rest:path}", Endpoint(host, nothing_here), methods=every))
+        return router
+
+    @hookimpl
+    @asynccontextmanager
+    async def lifespan(self, host: Host) -> AsyncIterator[None]:
+        """Keep the store of responses open."""
+        assert self._store is not None
+        await self._store.open()
+        try:
+            yield
+        finally:
+            await self._responses.close()
+            await self._store.close()
+
+    @hookimpl
+    def intercept_request(self, request: ChatRequest, context: RequestContext) -> None:
+        """None; what the client says as `system`, `developer` or `instructions` is context."""
+        if context.protocol == PROTOCOL and (words := context.request_fields.get("instructions")):
+            context.add_system_context(str(words))

@@ -1,0 +1,87 @@
+"""Streams that a client reads on after it lost its connection.
+
+    POST /api/chat-stream      {"messages": [...], "resumable": "ID"}     N lines, then it breaks
+    GET  /api/chat-stream/ID?after=N                                       the rest
+
+The client chooses the ID, at random, before anything can break; over `/api/chat-ws` it sends the
+frame `{"resume": "ID", "after": N}`. Reading starts nothing: no turn, no model call, no decision.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
+
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from sayso import Host, InvalidRequest, Plugin, StreamUnknown, caller_of, hookimpl, standard_error
+from sayso_resume.neighbours import Neighbours
+
+__all__ = ["Resume"]
+
+HEADERS: Mapping[str, str] = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+class Resume(Plugin):
+    """The path to read a stream on; active when named in `plugins`, or by a table."""
+
+    name = "resume"
+    active_by_default = False
+
+    @hookimpl
+    def register_routes(self, host: Host) -> Router:
+        """The path; from now on requests may wish that their streams be kept."""
+        host.buffers.offered = True
+        router = Router()
+        router.routes.append(Route("/api/chat-stream/{id}", _Rest(host), methods=["GET"]))
+        return router
+
+    @hookimpl
+    def lifespan(self, host: Host) -> AbstractAsyncContextManager[None]:
+        """Find the streams of the machine's other processes, and answer them."""
+        return Neighbours(host).answering()
+
+
+class _Rest:
+    """The ASGI application that sends the lines of a stream behind the first `after`."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        try:
+            response: Response = await self._answer(request)
+        except Exception as error:
+            status, body = standard_error(error, self._host.failure(error))
+            response = Response(to_json(body), status, media_type="application/json")
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        owner = caller_of(request.scope, "v2").principal
+        buffer = await self._host.buffers.find(owner, request.path_params["id"])
+        if buffer is None:
+            raise StreamUnknown
+        after = request.query_params.get("after", "0")
+        if not after.isdecimal() or len(after) > 15:
+            loc: list[str | int] = ["query", "after"]
+            raise InvalidRequest.at(loc, "int_parsing", "a number of lines, 0 or more")
+        rest = buffer.read(int(after))
+        # What is not kept any more is known with the first piece, before the head has left.
+        first: list[bytes] = []
+        with suppress(StopAsyncIteration):
+            first = await anext(rest)
+        return StreamingResponse(
+            _lines(first, rest), media_type="application/x-ndjson", headers=HEADERS
+        )
+
+
+async def _lines(
+    first: list[bytes], rest: AsyncGenerator[list[bytes], None]
+) -> AsyncGenerator[bytes, None]:
+    yield b"".join(first)
+    async with aclosing(rest):
+        async for lines in rest:
+            yield b"".join(lines)

@@ -1,0 +1,40 @@
+"""A stream is read on at whichever worker process of a service answers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from sayso.testing import user
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
+
+from environments import serving
+
+AGENT = """
+import os
+from sayso import Agent
+
+def agent(messages, context):
+    return f"process {os.getpid()}"
+"""
+CONFIG = 'agent = "agent.py:agent"\nplugins = ["v2", "resume"]\n'
+ID = "a-stream-of-these-processes"
+
+
+@pytest.mark.slow
+def test_every_worker_process_reads_the_stream_of_one() -> None:
+    # A socket's path is short; the folders of pytest are not.
+    with TemporaryDirectory(prefix="sayso-") as name:
+        folder = Path(name)
+        (folder / "agent.py").write_text(AGENT, "utf-8")
+        (folder / "sayso.toml").write_text(CONFIG, "utf-8")
+        with serving(Path(sys.executable), folder, "--workers", "2") as service:
+            sent = service.ask(user("hello"), stream=True, resumable=ID).events
+            asked = {service.chat(user("who?"))["content"] for _ in range(40)}
+            assert len(asked) == 2
+            for _ in range(40):
+                assert service.get(f"/api/chat-stream/{ID}").events == sent

