@@ -1,4 +1,4 @@
-"""Requests of clients that send back texts and the ids of calls, and keep nothing else."""
+"""Requests of clients that send back only texts and the ids of calls."""
 
 from __future__ import annotations
 

@@ -32,8 +32,18 @@ NAMES = frozenset({"begun", "deaf", "hear", "heard", "owed", "tell", "tells", "t
 OWNED = ("core/sayso/turns/", "core/sayso/decisions/")
 """Folders that are still to be rewritten. The list only gets shorter."""
 
+RENAMED_LATER = (
+    "core/sayso/hosting/resent.py",
+    "plugins/agui/",
+    "plugins/openai_api/",
+    "plugins/resume/tests/",
+    "plugins/ui_stream/",
+    "tests/test_resent.py",
+)
+"""Places whose names are still to be changed. The list only gets shorter."""
+
 SHARED = {
-    "NotBegun": "gate.py beginnings.py choices.py test_claims.py",
+    "NotBegun": "gate.py beginnings.py choices.py test_claims.py test_abandoned.py",
     "told": "choices.py record.py rules.py pairing.py test_claims.py",
     "begun": "calling.py code.py",
     "_begun": "code.py",
@@ -188,6 +198,7 @@ def test_names_use_the_glossary() -> None:
         for path in sources()
         for line, name in read(path).names
         if path.name not in SHARED.get(name, "").split()
+        if not str(path.relative_to(ROOT)).startswith(RENAMED_LATER)
     ]
     assert found == [], "\n".join(found)
 

@@ -277,7 +277,7 @@ class TurnTimeout(TurnError):
 
 
 class Exhausted(TurnError):
-    """So many abandoned calls go on that the process should be started anew."""
+    """Too many abandoned calls are running; the process should be restarted."""
 
     status = 503
     code = "EXHAUSTED"

@@ -60,11 +60,11 @@ class Outcome:
 
 Late = Callable[[Outcome], Awaitable[None]]
 _MOMENT = 0.01
-"""Seconds within which a call that can no longer be withdrawn says that it begins."""
+"""Seconds for a call that can no longer be withdrawn to report that it starts."""
 
 
 class NotEnded(Exception):
-    """A call has begun and goes on, and nobody waits for it any more."""
+    """A call has started and is still running, and nobody waits for it any more."""
 
 
 class Gate:
@@ -101,13 +101,13 @@ class Gate:
         call_id: str = "",
         until: float = math.inf,
     ) -> Outcome:
-        """Run `tool` once and say how it ended; raises only on misuse, NotBegun and NotEnded.
+        """Run `tool` once and return its outcome; raises only on misuse, NotBegun and NotEnded.
 
         A call that needs approval runs only with the grant for exactly this call, which is spent,
-        and in its `place`; what has not begun while the grant lets it, or `until` then (monotonic
-        seconds), raises NotBegun. One that has begun and that no timeout ends raises NotEnded then.
-        `late` is told the real end of a call that was given up as INDETERMINATE, or raised
-        NotEnded. `call_id` is what the model calls a call without a grant.
+        and in its `place`. If it does not start in the grant's time, or by `until` (monotonic
+        seconds), NotBegun is raised. If it has started and no timeout ends it, NotEnded is raised
+        then. `late` is called with the real outcome of a call that was abandoned as INDETERMINATE,
+        or raised NotEnded. `call_id` is the model's id of a call without a grant.
         """
         stated = context.stated_platform
         secrets = stated.secrets() if stated is not None else ()
@@ -138,7 +138,7 @@ class Gate:
             run = _Run(tool, None, secrets, self.output_limit, start, watched)
             call = self.code.call(_bound(tool, partial(called, run.begin), watched, run.own))
             return await self._timed(run, call, late, math.inf)
-        # A call that nobody may have to give up needs no task of its own.
+        # A call that cannot be abandoned needs no task of its own.
         try:
             if tool.is_async and may_block_here():
                 value = await called()
@@ -173,8 +173,8 @@ class Gate:
     async def _timed(
         self, run: _Run, calling: Coroutine[Any, Any, _Result], late: Late | None, until: float
     ) -> Outcome:
-        """The end of the call, which is given up when the tool's `timeout` is over since it began;
-        without one at `until`, as one is that has not begun by then."""
+        """The end of the call. It is abandoned when the tool's `timeout` is over, counted from its
+        start; without a timeout at `until`, like a call that has not started by then."""
         tool, own = run.tool, run.own
         call = asyncio.ensure_future(calling)
         try:
@@ -190,7 +190,7 @@ class Gate:
         if tool.timeout is None:
             call.add_done_callback(partial(run.report_late, late))
             raise NotEnded
-        # Only the tool's own task: one that does not let itself be cancelled still has an end.
+        # Only the tool's own task: a task that resists cancellation still has an outcome.
         for task in own:
             task.get_loop().call_soon_threadsafe(task.cancel)
         call.add_done_callback(partial(run.report_late, late))
@@ -218,11 +218,11 @@ class _Run:
         self.start, self.started = time.perf_counter(), True
 
     def left(self, until: float) -> float:
-        """For how many seconds more the call is waited for; infinite without a limit. Raises
-        NotBegun, from then on for good, for an approved call that has not begun by `until`."""
+        """The seconds for which the call is still waited for; infinite without a limit. Raises
+        NotBegun, from then on for good, for an approved call that has not started by `until`."""
         limit, now = self.tool.timeout, time.monotonic()
         if self.grant is None or self.started:
-            # One that waits for a thread or a loop has not begun, and has all of its time.
+            # A call that waits for a thread or a loop has not started, and has all of its time.
             return until - now if limit is None else limit - (self.took if self.started else 0.0)
         if now < until:
             return min(until - now, limit or math.inf)

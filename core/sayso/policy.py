@@ -96,9 +96,9 @@ class Policy:
         ]
 
     def check(self, agent: Agent) -> None:
-        """Raise ConfigError for rules that fit none of the agent's tools: a misspelt one would seem
-        to gate something. Of an agent whose tools come from outside it is told once they have
-        come."""
+        """Raise ConfigError for rules that match none of the agent's tools: a misspelt one would
+        seem to gate something. If tools come from outside, a warning follows once they are
+        known."""
         idle = self.idle([*agent.tools.values()])
         if agent.sources:
             agent.tool_listeners.append(_Watch(self, agent))
@@ -110,7 +110,7 @@ class Policy:
             )
 
     def idle(self, tools: Sequence[Tool[..., Any]]) -> list[str]:
-        """The names in rules that match no tool, misspelt perhaps."""
+        """The names in rules that match no tool; they may be misspelt."""
         names = dict.fromkeys(rule.tool for rule in self.rules if rule.tool.strip("*"))
         return [n for n in names if not any(fnmatchcase(tool.name, n) for tool in tools)]
 
@@ -126,19 +126,19 @@ class Policy:
 
 
 class _Watch:
-    """Tells of the rules that no tool fits, when the tools are known or have become other ones."""
+    """Warns of rules that match no tool, once the tools are known and when they change."""
 
     def __init__(self, policy: Policy, agent: Agent) -> None:
         self._policy, self._agent = policy, agent
-        self._told: list[str] = []
+        self._warned: list[str] = []
 
     def __call__(self) -> None:
         idle = self._policy.idle([*self._agent.tools.values()])
-        if idle and idle != self._told:
+        if idle and idle != self._warned:
             logger.warning(
                 "approvals.rules name tools that the agent does not have now: %s", _named(idle)
             )
-        self._told = idle
+        self._warned = idle
 
 
 def _named(patterns: Sequence[str]) -> str:

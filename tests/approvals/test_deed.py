@@ -544,7 +544,7 @@ def test_callable_carries_nothing_out_in_another_place_than_was_approved(served:
     for call in calls:
         decide = service.app.host.calls.decide
         asyncio.run(decide(call["id"], Caller("console"), approved=True, run=False))
-    # Approved elsewhere, and looked at from another place: they wait, in whatever form.
+    # Approved elsewhere, and requested from another place: they wait, in either form.
     restated = service.chat(said(reply), user("", **prod))
     assert [c["id"] for c in restated["data"]["tool_calls"]] == [c["id"] for c in calls]
     assert acting.acted == []

@@ -428,7 +428,7 @@ class Late:
         return self.known
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
 
 def test_rules_are_looked_at_once_the_tools_from_outside_are_known(

@@ -238,7 +238,7 @@ def tool_call(row: Proposal) -> ToolCall:
 def approval(row: Proposal, *, execute: bool = False, plain: bool = False) -> Approval:
     """The proposal in the shape that holds both kinds; `input` is what runs, edits included.
 
-    A `plain` one has no keys that V1 does not know.
+    A `plain` one has only the keys of V1.
     """
     return Approval(
         id=row.id,

@@ -49,8 +49,8 @@ def outcome_text(row: Proposal) -> tuple[str, bool]:
 
 
 def known_since(data: Data, rows: Mapping[str, Proposal]) -> str:
-    """What is added to a recorded reply that told of unknown outcomes, of which some are known by
-    now: they are stated with it, and its text says otherwise."""
+    """The addition to a recorded reply that reported unknown outcomes of which some are known by
+    now: they are stated with it, and the addition corrects its text."""
     stated_outcomes = [*data.outcomes, *data.executed_cmds]
     unknown = [d.id for d in stated_outcomes if d.id and d.output.startswith("Outcome unknown:")]
     known = [rows[id_] for id_ in unknown if id_ in rows and rows[id_].state in ("DONE", "FAILED")]

@@ -140,12 +140,14 @@ class Calls(Protocol):
         ...
 
     async def settled(self, ids: Sequence[str], caller: Caller, wait: float) -> list[Proposal]:
-        """The calls `ids` that are visible to this caller, once none of them is pending, or as they
-        stand after `wait` seconds: for those who hold a conversation until others have decided."""
+        """The calls in `ids` that are visible to this caller, once none of them is pending, or in
+        their state after `wait` seconds: for protocols that hold a conversation until others have
+        decided."""
         ...
 
     async def standing(self, ids: Sequence[str], caller: Caller) -> Mapping[str, Proposal]:
-        """Those of the calls `ids` that are visible to this caller, by their ids, as they stand."""
+        """The calls in `ids` that are visible to this caller, by their ids, in their present
+        state."""
         ...
 
     async def pending(
@@ -260,7 +262,8 @@ class Host(Protocol):
 
     @property
     def buffers(self) -> Buffers:
-        """What turns have sent, for clients that come back; in this process alone."""
+        """The events that turns have sent, kept for clients that reconnect; in this process
+        alone."""
         ...
 
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:

@@ -157,7 +157,7 @@ class Turns(Protocol):
 
     @property
     def buffers(self) -> Buffers:
-        """Where streams are kept."""
+        """The buffers in which streams are kept."""
         ...
 
     def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> StartedTurn:
@@ -308,7 +308,7 @@ class EventStream:
             self._unseen = asyncio.ensure_future(self._go_on())
 
     async def _go_on(self) -> None:
-        """Take what is left of a turn that is kept for its client."""
+        """Read the rest of a turn that is kept for its client."""
         more = True
         while more:
             _, more = await self.lines()

@@ -245,8 +245,8 @@ class Head(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """What a list of undecided proposals needs to know of one of them: its place in the list, and
-    for whom it exists."""
+    """The data of an undecided proposal that a list needs: its place in the list, and for whom it
+    exists."""
 
     id: str
     created: float
@@ -293,8 +293,8 @@ class Transaction(Protocol):
         ...
 
     def pending(self, after: tuple[float, int, str] | None, limit: int) -> list[Pending]:
-        """At most `limit` proposals in the state PENDING, the newest first: those that were created
-        before `after` (`created`, `position` and id). Of their contents nothing is read."""
+        """At most `limit` proposals in the state PENDING, the newest first: those created before
+        `after` (`created`, `position` and id). Their contents are not read."""
         ...
 
     def put(self, proposal: Proposal) -> None:

@@ -171,7 +171,7 @@ class Decided:
     grants: list[Grant] = field(default_factory=list)
     told: list[Proposal] = field(default_factory=list)
     resting: dict[str, float] = field(default_factory=dict)
-    """For how many seconds those of `starts` rest that were not granted for it."""
+    """For how many seconds the calls of `starts` rest that were not granted for that reason."""
     _inputs: dict[str, list[bytes]] = field(default_factory=dict)
 
     def changed(self, choice: Choice, row: Proposal) -> bool:
@@ -191,8 +191,8 @@ class Decided:
         return sha256(stated).hexdigest() not in digests
 
     def outdated(self, choice: Choice, row: Proposal) -> bool:
-        """Whether the decision would start the call and is of an earlier revision than would run,
-        by the `seen` or the input that it states."""
+        """Whether the decision would start the call and is of an earlier revision than the one that
+        would run, by the `seen` or the input that it states."""
         if not would_start(choice, row) or renamed(choice, row):
             return False
         if choice.input is not None and not self.changed(choice, row):
@@ -202,8 +202,8 @@ class Decided:
         return choice.input is not None and _digest(row, choice.input) in row.earlier
 
     def unseen(self) -> set[str]:
-        """The calls of a later revision that this request would start and of which it does not say
-        what its approver was shown."""
+        """The calls of a later revision that this request would start without saying which one its
+        approver was shown."""
         later = [(c, row) for c, row in self.chosen if not c.copy and row.revision > 1]
         seen = {row.id for c, row in later if c.seen is not None or c.input is not None}
         return {row.id for choice, row in later if would_start(choice, row)} - seen
@@ -251,14 +251,14 @@ another."""
 
 def revise(row: Proposal, stated: dict[str, Any], runs: dict[str, Any] | None) -> None:
     """Make a changed input the next revision of the call: `stated` as its approver sent it, `runs`
-    as the tool gets it. What was decided of the revisions before no longer counts."""
+    as the tool gets it. Decisions on earlier revisions no longer count."""
     row.earlier = [*row.earlier, _digest(row, row.runs), *([row.edit] if row.edit else [])]
     row.edited, row.edit = runs, _digest(row, stated)
     row.revision += 1
 
 
 def _digest(row: Proposal, input: dict[str, Any]) -> str:
-    """The digest by which an input is known when it is sent again."""
+    """The digest by which an input is recognised when it is sent again."""
     return sha256(_compared(row, input)).hexdigest()
 
 
@@ -284,7 +284,7 @@ def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
 
 
 def would_start(choice: Choice, row: Proposal) -> bool:
-    """Whether the decision has the call start, or start again."""
+    """Whether the decision starts the call, or starts it again."""
     return choice.approved and _waits(row) and not row.purged
 
 
@@ -318,7 +318,7 @@ def complete(choice: Choice) -> bool:
 
 
 def may_be_issued(choice: Choice) -> bool:
-    """Whether the choice may run a call that this service never proposed, where that is allowed."""
+    """Whether the choice may run a call that this service never proposed, if that is allowed."""
     return choice.approved and not choice.copy and complete(choice)
 
 
@@ -328,8 +328,8 @@ def _waits(row: Proposal) -> bool:
 
 
 def _inputs(row: Proposal) -> list[dict[str, Any]]:
-    """The inputs by which a decision may name the call: of one that would start now only the input
-    that runs, since somebody who still sees an earlier one has not approved that."""
+    """The inputs by which a decision may name the call. If it would start now, only the input that
+    runs: an approver who still sees an earlier one has not approved that."""
     return [row.runs] if row.edited is None or _waits(row) else [row.input, row.edited]
 
 

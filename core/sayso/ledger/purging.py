@@ -24,12 +24,12 @@ class Purges(Protocol):
     """The record that is purged."""
 
     async def purge(self, retention: float, log_retention: float | None) -> object:
-        """Remove what is older than so many seconds."""
+        """Remove everything older than these seconds."""
         ...
 
 
 class Retention(Protocol):
-    """The settings that say how long what is kept."""
+    """The settings of how long data is kept."""
 
     retention: float
     ttl: float
@@ -37,7 +37,7 @@ class Retention(Protocol):
 
 
 async def purge_regularly(ledger: Purges, kept: Retention) -> None:
-    """Remove what is old from the ledger, after the start and every hour, or as it is due."""
+    """Remove old data from the ledger, after the start and every hour, or when it is due."""
     pause = min(PURGE_SECONDS, max(SOON, min(kept.retention, kept.ttl)))
     await asyncio.sleep(SOON)
     while True:

@@ -248,8 +248,8 @@ class Ledger:
     async def give_back(
         self, grants: Sequence[Grant], told: Sequence[Proposal] = (), *, refused: bool = False
     ) -> None:
-        """Hand back those `grants` whose calls have not begun, and the rejected calls `told` of
-        which the callable was not told. With `refused` they were to begin, and rest now."""
+        """Give back those `grants` whose calls were not started, and the rejected calls `told` that
+        were not acknowledged to the callable. With `refused` they were to start, and rest now."""
         unstarted = [grant for grant in grants if grant.withdraw()]
         ids = [grant.proposal.id for grant in unstarted] + [row.id for row in told]
 
@@ -267,8 +267,8 @@ class Ledger:
             await self._writes.now_or_later(work, ids)
 
     async def abandon(self, grant: Grant) -> None:
-        """Renew the lease of a call no more that goes on and that nobody waits for: unless it ends
-        before, its outcome is unknown when that is over."""
+        """Stop renewing the lease of a running call that nobody waits for: unless it ends before,
+        its outcome is unknown when the lease is over."""
 
         def work(tx: Transaction) -> None:
             row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
@@ -278,10 +278,10 @@ class Ledger:
         await self._writes.now_or_later(work, [grant.proposal.id])
 
     async def claim_for_callable(self, turn: str, found: Decided) -> float:
-        """Claim what is decided of a callable's turn at once: approved calls to carry out, and
-        rejected ones to tell it; each once.
+        """Claim all decided calls of a callable's turn at once: approved ones to carry out, and
+        rejected ones to acknowledge; each once.
 
-        Gives the seconds for which one of them rests; then nothing was claimed.
+        Returns the seconds for which one of them rests; then nothing was claimed.
         """
         sent = self._sent()
 

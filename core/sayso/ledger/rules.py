@@ -95,9 +95,9 @@ class Rules(Claims):
             owner, why = row.owner, self._loss(row.owner)
             row.output = unknown_outcome("".join(why), idempotent=row.idempotent)
             if owner.id == ABANDONED:
-                # No process has died of it: this is an outcome like that of a timeout.
+                # No process has died: this is an outcome like that of a timeout.
                 row.owner = None
-            # A transaction that is refused or retried looks again.
+            # A transaction that is refused or retried gets here again, but logs it once.
             if (claim := (row.id, owner.fence)) not in self.logged:
                 self.logged.add(claim)
                 logger.warning(
@@ -257,7 +257,7 @@ class Rules(Claims):
         return list(starts.values())
 
     def claim(self, tx: Transaction, found: Decided, who: Requester, claim: Claim) -> None:
-        """Grant what is to be started, but for the calls that rest."""
+        """Grant the calls that are to be started, except for those that rest."""
         for choice, row in found.starts:
             if row.rests > tx.now:
                 found.resting[row.id] = row.rests - tx.now
@@ -331,11 +331,11 @@ class Rules(Claims):
     def hand_back(
         self, tx: Transaction, row: Proposal, *, again: bool, refused: bool = False
     ) -> None:
-        """Take back a claim of ours on which nothing ran; if somebody has reported meanwhile that
-        the outcome is unknown, the call has failed and never runs.
+        """Take back a claim of ours on which nothing ran. If a request meanwhile recorded the
+        outcome as unknown, the call has failed and never runs.
 
-        With `again` an earlier run may have taken effect, whose outcome stays unknown. `refused`
-        says that the call was to begin: then it rests.
+        With `again` an earlier run may have taken effect, and its outcome stays unknown. `refused`
+        says that the call was to start: then it rests.
         """
         if refused:
             rest(tx, row)

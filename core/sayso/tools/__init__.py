@@ -154,7 +154,7 @@ class Tool(Generic[P, R]):
 
     @property
     def inner_secrets(self) -> Sequence[tuple[str, Any]]:
-        """The defaults that hold secrets, those of fields of models within parameters among them,
+        """The defaults that contain secrets, including those of fields of models within parameters,
         each with its field's name."""
         return self._inputs.secret_defaults
 

@@ -65,8 +65,8 @@ def may_drop(schema: Any) -> bool:
 
 
 def secret_defaults(schema: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Each default in pydantic's core `schema` that holds a secret, however deep the field is, with
-    the name of that field."""
+    """Each default in pydantic's core `schema` that contains a secret, however deep the field is,
+    with the name of that field."""
     rest, seen = [(name, schema)], set[int]()
     while rest:
         name, node = rest.pop()

@@ -92,9 +92,9 @@ class CommandFile(Wire):
 
 
 Reason = Annotated[str, Field(min_length=1)]
-"""Why a call is rejected; an empty one would be neither a rejection nor none."""
+"""The reason of a rejection; an empty one would be neither a rejection nor none."""
 Revision = Annotated[int, Field(strict=True, ge=1)]
-"""The number of an input of a call: 1 is what was proposed, each change of it makes the next."""
+"""The number of an input of a call: 1 is the proposed one, each change makes the next."""
 
 
 class Command(Wire):

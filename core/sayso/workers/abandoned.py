@@ -35,9 +35,9 @@ class Abandoned:
         return self._counts.total()
 
     def check(self, threads: int, blocked: int) -> None:
-        """Raise Exhausted where so many go on that the process may soon get no further thread, of
-        its `threads`, or loop, of which so many are `blocked`."""
-        # A single tool does not come to that.
+        """Raise Exhausted if so many are running that the process may soon get no further thread,
+        of its `threads`, or loop, of which so many are `blocked`."""
+        # A single tool cannot reach this number.
         if self.total >= max(2 * MOST, threads):
             raise Exhausted(self.total, max(self._counts, key=self._counts.__getitem__))
         if blocked >= 2 * MOST:

@@ -165,8 +165,8 @@ class Workers:
 
     @property
     def blocked(self) -> int:
-        """How many loops are blocked by code that nobody waits for: a turn of theirs was cancelled,
-        and cannot hear of it."""
+        """The number of loops blocked by code that nobody waits for: a turn of theirs was
+        cancelled, and cannot receive that."""
         return sum(bool(worker.to_cancel) for worker in list(self._loops))
 
     @property

@@ -31,7 +31,7 @@ SIMPLE = "simple"
 
 
 class Sent(NamedTuple):
-    """What is sent: a message or a decision, on a task or in a conversation that went before."""
+    """A message or a decision to send, on a task or in an earlier conversation."""
 
     message: str
     task: str | None = None
@@ -92,7 +92,7 @@ class Link:
             try:
                 answer = await self._look(client, card, answer.task)
             except Exception as error:
-                # What it has said is worth more than why it cannot be asked again.
+                # Its words are worth more than the reason why it cannot be asked again.
                 logger.info("a task of the agent at %r cannot be looked at: %s", self._url, error)
                 break
         return answer

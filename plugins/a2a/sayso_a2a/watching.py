@@ -1,4 +1,4 @@
-"""Tasks that wait for decisions: once others have decided, each goes on by itself."""
+"""Tasks that wait for decisions: once others have decided, each continues by itself."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sayso_a2a.incoming import PROTOCOL
 
 logger = logging.getLogger("sayso.a2a")
 MOST = 1_000
-"""Tasks that are watched at once; the others go on by their next message."""
+"""Most tasks that are watched at once; the others continue with their next message."""
 _LONG = 3600.0
 
 GoOn = Callable[[str, str, list[Json]], Awaitable[None]]
-"""Goes on with a task: its owner, its id, and the decisions on its calls."""
+"""Continues a task: its owner, its id, and the decisions on its calls."""
 
 
 class Watch:
-    """Knows which tasks of this process wait for decisions."""
+    """Knows the tasks of this process that wait for decisions."""
 
     def __init__(self, host: Host, go_on: GoOn) -> None:
         self._host = host
@@ -34,9 +34,9 @@ class Watch:
     async def begin(
         self, task_id: str, owner: str, ids: Sequence[str], *, again: bool = False
     ) -> None:
-        """Go on with the task once nothing of `ids` is pending any more.
+        """Continue the task once none of `ids` is pending any more.
 
-        `again` says that it has just been tried: then something must have yet to be decided.
+        `again` says that this was just tried: then some call must still be undecided.
         """
         if again and not await self._pending(owner, ids):
             return
@@ -45,12 +45,12 @@ class Watch:
             self._watched[task_id] = asyncio.ensure_future(self._watching(task_id, owner, ids))
 
     def end(self, task_id: str) -> None:
-        """Watch the task no more."""
+        """Stop watching the task."""
         if (watching := self._watched.pop(task_id, None)) is not None:
             watching.cancel()
 
     async def aclose(self) -> None:
-        """Watch nothing any more; what goes on already is the host's to end."""
+        """Stop watching; the host ends the tasks that continue already."""
         watching = [*self._watched.values(), *self._going]
         for each in watching:
             each.cancel()
@@ -64,7 +64,7 @@ class Watch:
         try:
             rows = await self._decided(owner, ids)
         except Exception:
-            # The next look at what waits takes it up again.
+            # The next sweep of waiting tasks starts this again.
             logger.exception("the calls of task %s could not be watched", task_id)
             rows = []
         mine = self._watched.pop(task_id)
@@ -91,7 +91,7 @@ def _caller(owner: str) -> Caller:
 
 
 def _decision(row: Proposal) -> Json:
-    """The decision that was made on a call, as a message on its task says it."""
+    """The decision on a call, in the form of a message on its task."""
     decision: Json = {"id": row.id, "type": row.kind, "seen": row.revision}
     if row.state != "REJECTED":
         return {**decision, "execute": True}

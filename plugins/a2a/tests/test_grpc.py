@@ -36,7 +36,7 @@ PATH = "/.well-known/agent-card.json"
 
 
 def address(service: Service) -> str:
-    """Where the card says that gRPC is spoken."""
+    """The address for gRPC in the card."""
     interfaces = service.http.get(PATH).json()["supportedInterfaces"]
     (found,) = [i["url"] for i in interfaces if i["protocolBinding"] == "GRPC"]
     return str(found)

@@ -102,7 +102,7 @@ def test_a_tools_message_is_neither_a_decision_nor_an_outcome(start: Start) -> N
     page = Page(start(deletion("a"), "It is gone."))
     page.say("delete a")
     (interrupt,) = page.interrupts
-    # As CopilotKit writes it before it resumes.
+    # CopilotKit writes this before it resumes.
     answer = {"id": "x", "role": "tool", "content": '{"approved":true}'}
     page.messages.append(answer | {"toolCallId": interrupt["id"]})
     page.say("well?")

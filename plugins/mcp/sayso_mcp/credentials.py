@@ -1,4 +1,4 @@
-"""How Sayso itself asks for a token, as the OAuth client of an MCP server."""
+"""The request for a token by Sayso itself, as the OAuth client of an MCP server."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class ClientCredentials:
     """The credentials of this service at the authorization server `issuer` (RFC 6749, section 4.4).
 
-    The MCP server says where its tokens come from (RFC 9728); the credentials go to this issuer
-    only. A token is asked for when the server wants one, and again when it has expired.
+    The MCP server names the issuer of its tokens (RFC 9728); the credentials go to this issuer
+    only. A token is requested when the server wants one, and again when it has expired.
     """
 
     issuer: str
@@ -23,7 +23,7 @@ class ClientCredentials:
     scope: str | None = None
 
     def auth(self, url: str) -> httpx2.Auth:
-        """What adds a token to each request to the server at `url`."""
+        """The authentication that adds a token to each request to the server at `url`."""
         from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 
         return ClientCredentialsOAuthProvider(
@@ -37,7 +37,7 @@ class ClientCredentials:
 
 
 class _Kept:
-    """Keeps a token in memory: a service that starts again asks for another one."""
+    """Keeps a token in memory: a restarted service requests another one."""
 
     def __init__(self) -> None:
         self._tokens: Any = None

@@ -181,7 +181,7 @@ class Service:
         )
 
     def _may_wait(self, tool: Tool) -> bool:
-        """Whether a call of it may have to be approved."""
+        """Whether a call of it may need approval."""
         is_chat = self.chat is not None and tool is self.chat.tool
         return is_chat or self.host.policy.verdict(tool, None, PlatformContext()) == "require"
 

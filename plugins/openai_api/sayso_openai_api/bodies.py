@@ -23,7 +23,7 @@ class Said(_Open):
 
 
 class StreamOptions(_Open):
-    """What a stream has besides its text."""
+    """Options for a stream beside its text."""
 
     include_usage: bool = False
 
@@ -71,9 +71,10 @@ def text_of(content: object) -> str:
 
 
 def conversation(host: Host, body: ChatBody) -> tuple[list[Shown], str, set[str]]:
-    """The messages, what `system` and `developer` say, and the calls whose end was told.
+    """The messages, the texts of `system` and `developer`, and the calls whose outcome was
+    reported.
 
-    Calls and results of the client's own tools are other software's: they are left out.
+    Calls and results of the client's own tools belong to other software and are left out.
     """
     shown: list[Shown] = []
     instructions: list[str] = []

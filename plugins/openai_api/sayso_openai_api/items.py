@@ -1,4 +1,4 @@
-"""The input of a response, item by item: what was said, which calls it shows, what it decides."""
+"""The input of a response, item by item: texts, the calls in it, and decisions."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -11,14 +11,14 @@ from sayso_openai_api.cards import parts_of, told_in
 
 Json = dict[str, Any]
 _PREFIX = "mcpr_"
-"""What some clients expect of the id of a request for approval."""
+"""The prefix that some clients expect of the id of a request for approval."""
 SHELL = "shell"
 """The name under which a command is shown."""
 
 
 @dataclass
 class Input:
-    """A conversation as it is sent piece by piece; `inputs` has the arguments that were shown."""
+    """A conversation that is sent piece by piece; `inputs` has the arguments that were shown."""
 
     shown: list[Shown] = field(default_factory=list)
     decisions: list[Approval] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Input:
                     self.told.add(_id(item.get("approval_request_id")))
                 case "mcp_approval_response":
                     decided.append((number, item))
-        # Behind all requests: an echoed one may stand anywhere.
+        # After all requests: an echoed one may be anywhere.
         self.decisions += [self._decision(number, item) for number, item in decided]
 
     def _message(self, item: Json) -> None:
@@ -89,7 +89,8 @@ def _id(given: object) -> str:
 
 
 def _arguments(given: object) -> Json:
-    """What a client says that it showed; what is no JSON object equals no input of ours."""
+    """The arguments that a client says it showed; a value that is no JSON object equals none of
+    ours."""
     try:
         found = json.loads(given) if isinstance(given, str) else given
     except ValueError:

@@ -1,4 +1,4 @@
-"""One response: the turn that it takes, its frames, and what is kept of it."""
+"""One response: its turn, its frames, and the stored data."""
 
 import asyncio
 import secrets
@@ -73,7 +73,7 @@ class Run:
         self.owner = caller.principal or ""
 
     async def frames(self) -> AsyncGenerator[list[bytes], None]:
-        """The frames of the stream, in pieces; the response is kept when its last one leaves."""
+        """The frames of the stream, in pieces; the response is stored when its last one is sent."""
         yield [*self._output.begin()]
         try:
             wanted = await self._asked()
@@ -121,7 +121,7 @@ class Run:
                 yield frames
         except asyncio.CancelledError:
             if self._body.background:
-                # Nobody's leaving: the response itself was cancelled.
+                # The client did not leave: the response itself was cancelled.
                 stream.stop()
             raise
         finally:

@@ -28,7 +28,7 @@ def answer(request: Any, approve: bool = True, **fields: Any) -> Json:
 
 
 def resumed(world: World, style: str, first: Any, *answers: Json, said: str = "delete a") -> Any:
-    """The next response, by one of the three ways in which clients go on."""
+    """The next response, by one of the three ways in which clients continue."""
     user = {"role": "user", "content": said}
     if style == "previous":
         return create(world, [*answers], previous_response_id=first.id)

@@ -22,7 +22,7 @@ Start = Callable[..., Service]
 
 
 class Gate:
-    """A tool that says that it runs, and ends when it may."""
+    """A tool that signals that it runs, and ends when the test lets it."""
 
     def __init__(self) -> None:
         self.begun, self.open = threading.Event(), threading.Event()
@@ -63,7 +63,7 @@ def rest(service: Service, id: str = ID, after: int = 0, **headers: str) -> list
 
 
 def begin_and_leave(service: Service, gate: Gate, **headers: str) -> bytes:
-    """Post a request, and close the connection while its tool runs; gives what had come."""
+    """Post a request, and close the connection while its tool runs; returns the data received."""
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
     body = json.dumps({"messages": [user("wait")], "resumable": ID})
     connection.request(
