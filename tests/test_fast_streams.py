@@ -227,7 +227,7 @@ def test_turn_leaves_nothing_for_the_garbage_collector(agent: Any, path: str) ->
             gc.set_debug(0)
             gc.garbage.clear()
             gc.enable()
-    assert not {"RunningTurn", "RequestContext", "Output", "ChatRequest"} & set(left), left
+    assert not {"Request", "RequestContext", "Output", "ChatRequest"} & set(left), left
 
 
 def test_long_whole_reply_gives_the_garbage_collector_nothing_to_look_through() -> None:

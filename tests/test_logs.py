@@ -222,6 +222,10 @@ def test_log_of_a_service_has_one_line_a_record(tmp_path: Path) -> None:
 _JSON = {"Content-Type": "application/json"}
 
 
+def test_a_record_made_of_attributes_alone_needs_no_name() -> None:
+    assert logging.makeLogRecord({"msg": "from another process"}).getMessage()
+
+
 def in_json(record: logging.LogRecord) -> dict[str, Any]:
     handler = StandardError(as_json=True)
     stream = io.StringIO()

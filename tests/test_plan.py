@@ -13,7 +13,7 @@ from sayso.conversation import approvals
 from sayso.errors import InvalidRequest
 from sayso.ledger import ENDED, Proposal, SuspendedTurn
 from sayso.ledger.choices import Decided
-from sayso.turns.plan import Asking, GoOn, Restate, plan
+from sayso.turns.plan import AskFunction, Asking, AskModel, Restate, plan
 from sayso.wire.messages import Command
 
 STATES = st.sampled_from(
@@ -77,7 +77,7 @@ def said(row: Proposal, text: str = "", **how: Any) -> list[Message]:
 
 def test_turn_whose_only_call_is_decided_goes_on() -> None:
     row = call("t", 0, "DONE")
-    assert plan(asking(found(row), *said(row, execute=True))) == GoOn(("t",))
+    assert plan(asking(found(row), *said(row, execute=True))) == AskModel(("t",))
 
 
 def test_call_that_is_still_pending_beside_the_decided_one_is_restated() -> None:
@@ -88,7 +88,7 @@ def test_call_that_is_still_pending_beside_the_decided_one_is_restated() -> None
 def test_command_that_is_pending_does_not_hold_up_new_words() -> None:
     rows = [call("t", 0, "DONE"), call("t", 1, kind="command")]
     request = asking(found(*rows), *said(rows[0], "and now?", execute=True))
-    assert plan(request) == GoOn(("t",))
+    assert plan(request) == AskModel(("t",))
 
 
 def test_call_that_was_approved_elsewhere_is_restated_until_its_caller_sends_it_back() -> None:
@@ -98,7 +98,7 @@ def test_call_that_was_approved_elsewhere_is_restated_until_its_caller_sends_it_
 
 def test_empty_message_continues_a_turn_all_of_whose_calls_have_ended() -> None:
     row = call("t", 0, "REJECTED")
-    assert plan(asking(found(row), *said(row))) == GoOn(("t",))
+    assert plan(asking(found(row), *said(row))) == AskModel(("t",))
 
 
 def test_empty_message_that_nothing_waits_for_is_refused() -> None:
@@ -116,8 +116,8 @@ def test_callable_is_given_what_an_earlier_request_decided() -> None:
         found(row, callables=True), *history, Message(role="user", content="?"), to_callable=True
     )
     step = plan(request)
-    assert step == GoOn(("t",), ("t",))
-    assert isinstance(step, GoOn)
+    assert step == AskFunction(("t",), ("t",))
+    assert isinstance(step, AskFunction)
     assert step.unacknowledged
 
 
@@ -126,7 +126,7 @@ def test_other_persons_turn_is_given_to_its_callable_and_not_continued() -> None
     request = asking(
         found(row, callables=True, mine=False), *said(row, execute=True), to_callable=True
     )
-    assert plan(request) == GoOn((), ("t",))
+    assert plan(request) == AskFunction((), ("t",))
 
 
 @st.composite
@@ -170,9 +170,10 @@ def test_plan_restates_only_what_waits_and_goes_on_past_no_pending_tool_call(
         assert all(row.state in ("PENDING", "APPROVED") for row in step.pending)
         return
     assert set(step.own) <= request.found.turns.keys()
-    assert set(step.callables) <= request.found.callables
+    callables = step.callables if isinstance(step, AskFunction) else ()
+    assert set(callables) <= request.found.callables
     pending = {row.turn for row in rows if row.kind == "tool_call" and row.state == "PENDING"}
-    assert pending.isdisjoint({*step.own, *step.callables})
-    if not request.decides and not step.unacknowledged:
+    assert pending.isdisjoint({*step.own, *callables})
+    if not request.decides and not getattr(step, "unacknowledged", False):
         ended = [row.state in ENDED for row in rows if row.turn in step.own]
         assert all(ended)

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         standard_error,
         turn_to_read,
     )
+    from sayso.http.request_ids import RequestIds
     from sayso.http.sockets import Socket
     from sayso.http.sse import sse_frame, sse_reply
     from sayso.installing import install_line
@@ -177,6 +178,7 @@ _MODULES = {
     "hosting": "Host",
     "hosting.resent": "Asked Shown asked",
     "http.access": "authenticate",
+    "http.request_ids": "RequestIds",
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "listener.protocol": "Http",
     "http.sockets": "Socket",
@@ -273,6 +275,7 @@ __all__ = [
     "Reply",
     "RequestContext",
     "RequestError",
+    "RequestIds",
     "ResourceContent",
     "Result",
     "SaysoError",

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from sayso.agent import Agent
@@ -60,14 +61,25 @@ class Engine:
         self.holds = bool(self.plugins.implementations("intercept_response"))
         self.events_on = bool(self.plugins.implementations("on_event"))
 
-    async def carried(self, work: Awaitable[T], unrecorded: Unrecorded) -> T:
+    async def carried(
+        self,
+        work: Awaitable[T],
+        unrecorded: Unrecorded,
+        unused: Callable[[T], None] | None = None,
+    ) -> T:
         """The result of `work`, which runs to its end even if its turn is cancelled. Raises the
-        error of `unrecorded` if that comes first."""
+        error of `unrecorded` if that comes first. `unused` gets a result that nobody waits for any
+        more."""
         task = self.keep(work)
-        await asyncio.wait((task, unrecorded), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise unrecorded.result()
+        try:
+            await asyncio.wait((task, unrecorded), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise unrecorded.result()
+        except BaseException:
+            if unused is not None:
+                task.add_done_callback(partial(_give, unused))
+            raise
 
     def keep(self, work: Awaitable[T]) -> asyncio.Task[T]:
         """Run `work` to its end, whatever happens to the turn that began it."""
@@ -103,3 +115,8 @@ class Engine:
             except Exception as error:
                 trace = hidden_trace(error, secrets)
                 logger.error("plugin %s: on_event failed\n%s", impl.plugin, trace)
+
+
+def _give(unused: Callable[[T], None], task: asyncio.Task[T]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        unused(task.result())

@@ -31,7 +31,7 @@ from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
 from sayso.hosting.buffers import Buffers
-from sayso.hosting.streams import EventStream, Sink, StartedTurn
+from sayso.hosting.streams import EventStream, Sink
 from sayso.installing import install_line
 from sayso.ledger.purging import purge_regularly
 from sayso.ledger.record import Ledger
@@ -50,6 +50,7 @@ from sayso.wire.failures import Failure
 from sayso.wire.messages import AgentMessage, ChatRequest, beyond_text
 from sayso.workers import Workers
 from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
+from sayso.workers.running import StartedTurn
 
 logger = logging.getLogger("sayso.host")
 _LOOK = 0.1

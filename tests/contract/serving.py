@@ -17,9 +17,8 @@ import uvicorn
 from websockets.sync.client import ClientConnection, connect
 
 from sayso import create_app, load_config
-from sayso.ledger.choices import Decided
+from sayso.decisions.settling import NOTHING_DECIDED, Settled
 from sayso.listener.listener import uvicorn_config
-from sayso.turns.state import RunningTurn
 
 DEADLINE = 120.0
 PATHS = {
@@ -208,7 +207,7 @@ def service(
         thread.join(DEADLINE)
         listener.close()
         assert not thread.is_alive(), "the service did not end"
-        assert RunningTurn.found == Decided(), "a turn has written into what all turns share"
+        assert NOTHING_DECIDED == Settled(), "a turn has written into what all turns share"
 
 
 def text_of(events: Sequence[Json]) -> str:

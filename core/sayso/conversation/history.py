@@ -13,13 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sayso.conversation.approvals import command_input, stated_ids
-from sayso.conversation.known_outcomes import KnownOutcomes, calls_run, commands_run
 from sayso.conversation.mentions import Mentions
 from sayso.conversation.pairing import paired
 from sayso.conversation.wording import (
     LOST,
     NEVER_DECIDED,
     NOT_DECIDED,
+    KnownOutcomes,
+    calls_run,
+    commands_run,
     late_note,
     outcome_text,
     spoken,
@@ -339,8 +341,8 @@ class _Builder:
             if row is None:
                 reason = command.rejection_reason
                 state = f"Rejected by the user: {reason}" if reason else NOT_DECIDED
-                reported = command.id in self.called or command.command in self.known.commands
-                if not command.execute and not reported:
+                known = command.id in self.called or command.command in self.known.commands
+                if not command.execute and not known:
                     texts.append(f"{what} {state}")
             elif row.id not in self.called:
                 if self.decided_in.get(row.id, index) > index:

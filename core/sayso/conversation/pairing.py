@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sayso.conversation.wording import LOST
-from sayso.models import Block, Call, Result, Text, Turn, bound_to_model
+from sayso.models import Block, Call, Result, Text, Turn, bound_to_model, unused_id
 
 
 def paired(turns: Sequence[Turn]) -> list[Turn]:
@@ -47,7 +47,7 @@ def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Tu
             blocks.append(block)
         elif isinstance(block, Call) and block.id not in results:
             result = given.get(block.id) or Result(block.id, LOST, True)
-            fresh = _unused(block.id, seen)
+            fresh = unused_id(block.id, seen)
             renamed = fresh != block.id
             results[block.id] = replace(result, call_id=fresh) if renamed else result
             blocks.append(replace(block, id=fresh) if renamed else block)
@@ -58,10 +58,10 @@ def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Tu
         none_dropped = len(results) == sum(isinstance(b, Call) for b in asking.blocks)
         raw = bound_to_model(raw) if none_dropped else None
     after = [b for b in answering.blocks if isinstance(b, Text) and b.text.strip()]
-    told = [*results.values(), *after]
+    answers = [*results.values(), *after]
     return (
         Turn("assistant", blocks or [Text("(no reply)")], raw),
-        Turn("user", told or [Text("(continue)")]),
+        Turn("user", answers or [Text("(continue)")]),
     )
 
 
@@ -76,16 +76,3 @@ def _raw_of_both(first: Turn, second: Turn) -> Mapping[str, Any] | None:
         if raw and not any(isinstance(block, Call) for block in other.blocks):
             return raw
     return None
-
-
-def _unused(id_: str, seen: dict[str, int]) -> str:
-    """The id, or if an earlier turn has it, the id with the next free number.
-
-    Some providers count from zero in each reply, and requests may be made at the same time.
-    """
-    fresh = id_
-    while fresh in seen:
-        seen[id_] += 1
-        fresh = f"{id_}_{seen[id_]}"
-    seen[fresh] = 1
-    return fresh

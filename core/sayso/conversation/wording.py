@@ -1,12 +1,20 @@
-"""The outcome of a call as the model reads it."""
+"""The outcomes of a conversation's calls, as the model reads them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sayso.ledger import Proposal
-from sayso.wire.messages import Data
+from sayso.ledger.choices import Decided
+from sayso.models import Result
+from sayso.wire.messages import (
+    Data,
+    ExecutedApproval,
+    ExecutedCommand,
+    ExecutedToolCall,
+    Message,
+)
 
 _NO_OUTPUT = "(no output)"
 NOT_DECIDED = "Not run: not decided. Nobody has approved or rejected this yet."
@@ -19,6 +27,8 @@ _WITHOUT_RESULT: Mapping[str, str] = {
     "EXECUTING": "No result yet: approved, and still running.",
     "EXPIRED": NEVER_DECIDED,
 }
+_FAILURES = ("Error:", "Rejected:", "Outcome unknown:")
+"""The beginnings of the output of a call that did not succeed."""
 
 
 def spoken(output: str | None) -> str:
@@ -40,8 +50,8 @@ def outcome_text(row: Proposal) -> tuple[str, bool]:
         return f"Rejected by the user: {reason}", True
     if row.state in ("FAILED", "INDETERMINATE"):
         # It begins with its kind: `Error:` or `Outcome unknown:`.
-        text = row.output or LOST
-        return f"{text}\n{changed}" if changed else text, True
+        output = row.output or LOST
+        return f"{output}\n{changed}" if changed else output, True
     if row.state == "EXPIRED" and row.decision is not None:
         return _TOO_LATE, True
     # A newer Sayso may have further states.
@@ -68,3 +78,58 @@ def late_note(row: Proposal) -> str:
     """The note about an outcome that came after the model was told that there is none."""
     what = row.input.get("command") if row.kind == "command" else json.dumps(row.input)
     return f"The earlier call {row.name} {what} has now ended: {outcome_text(row)[0]}"
+
+
+class KnownOutcomes:
+    """The outcome of each call as the model reads it, and whether as an error.
+
+    The ledger takes precedence over the messages, unless a purge has removed the outcome.
+    """
+
+    def __init__(self, messages: Sequence[Message], found: Decided) -> None:
+        self._outcomes: dict[str, tuple[str, bool]] = {}
+        self.reported: set[str] = set()
+        """The calls whose outcome a message reports."""
+        self.commands: set[str] = set()
+        """The commands whose outcome a message reports, by their text."""
+        for message in messages:
+            if message.data is not None:
+                self._read(message.data)
+        for row in found.rows.values():
+            if not row.purged or row.id not in self._outcomes:
+                self._outcomes[row.id] = outcome_text(row)
+
+    def of(self, id_: str) -> tuple[str, bool]:
+        """The outcome of a call, and whether it is an error."""
+        return self._outcomes.get(id_, (NEVER_DECIDED, True))
+
+    def result(self, id_: str) -> Result:
+        """The result of a call for the model."""
+        return Result(id_, *self.of(id_))
+
+    def _read(self, data: Data) -> None:
+        for done in data.outcomes:
+            failed = done.output.startswith(_FAILURES)
+            self._outcomes.setdefault(done.id, (spoken(done.output), failed))
+            self.reported.add(done.id)
+        self.commands |= {ran.command for ran in commands_run(data)}
+        for item in data.stated:
+            if item.rejection_reason:
+                rejected = f"Rejected by the user: {item.rejection_reason}"
+                self._outcomes.setdefault(item.id, (rejected, True))
+
+
+def calls_run(data: Data) -> list[ExecutedToolCall | ExecutedApproval]:
+    """The tool calls whose outcome the message reports."""
+    approved = [e for e in data.executed_approvals if e.type == "tool_call"]
+    return [*data.executed_tool_calls, *approved]
+
+
+def commands_run(data: Data) -> list[ExecutedCommand]:
+    """The commands whose outcome the message reports."""
+    approved = [
+        ExecutedCommand(command=str(e.input.get("command")), output=e.output, id=e.id)
+        for e in data.executed_approvals
+        if e.type == "command"
+    ]
+    return [*data.executed_cmds, *approved]

@@ -106,7 +106,8 @@ class DirectCalls:
             return outcome
 
         async def work() -> Outcome:
-            # The end of the service waits for it, as for an approved one; it ends with its caller.
+            # When the service stops it waits for this call, as for an approved one; the call ends
+            # with its caller.
             return await self._engine.keep(ran())
 
         return await self._engine.code.workers.on_engine_loop(work)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sayso.context import RequestContext
-from sayso.conversation import approvals
-from sayso.decisions.deed import hinders
 from sayso.decisions.edits import Edits
-from sayso.decisions.execution import carry_out
-from sayso.decisions.starts import Start, latest
+from sayso.decisions.settling import Deciding, Prepared, Settled, settle
 from sayso.engine import Engine, Unrecorded
 from sayso.errors import InvalidRequest
 from sayso.gate import Outcome
 from sayso.ledger import Proposal
-from sayso.ledger.choices import Choice, Conversation, Decided, Edit, Requester, not_issued
+from sayso.ledger.choices import Choice, Conversation, Requester, not_issued
 
 Ran = Callable[[Outcome], None]
 
@@ -43,51 +40,29 @@ class DirectDecision:
     async def carried_out(self, wait: float) -> Proposal:
         """The row once it is decided and, if it runs, has ended, here or within `wait` seconds
         elsewhere; raises StillRunning."""
-        until = time.monotonic() + wait
         unrecorded: Unrecorded = asyncio.get_running_loop().create_future()
-        while True:
-            # A claim that commits is carried out, also when the caller leaves meanwhile.
-            row = await self.engine.carried(self._take(until, unrecorded), unrecorded)
-            if row.state != "EXECUTING":
-                return row
-            row = (await self.engine.ledger.outcomes([row.id], until))[row.id]
-            if not (self.run and row.startable):
-                return row
+        deciding = Deciding(
+            self.engine,
+            [self.choice],
+            self.who,
+            self.context,
+            Edits(self.engine, self.context.platform.secrets()),
+            time.monotonic() + wait,
+            self._ended,
+            may_edit=self.edits,
+            runs=self.run,
+        )
+        settled = await settle(deciding, Settled(), self._known, unrecorded)
+        found = settled.decided
+        return found.rows[found.chosen[0][1].id]
 
-    async def _take(self, until: float, unrecorded: Unrecorded) -> Proposal:
-        """The row as it stands when the decision is recorded and, if it is ours to run, has run."""
-        found = await self._recorded()
-        row = found.rows[found.chosen[0][1].id]
-        if found.fresh:
-            await self.engine.fire(approvals.decision_event(row, self.who.principal))
-        rows: dict[str, Proposal] = {}
+    def _ended(self, row: Proposal, outcome: Outcome) -> None:
+        if self.ran is not None:
+            self.ran(outcome)
 
-        async def ended(row: Proposal, outcome: Outcome) -> None:
-            rows[row.id] = row
-            if self.ran is not None:
-                self.ran(outcome)
-            await self.engine.fire(outcome.event(approvals.approval(row, execute=True)))
-
-        for choice, known in found.starts if self.run else ():
-            start = Start(choice, known.id, found, self.who, latest(until), until)
-            await carry_out(self.engine, start, self.context, ended, unrecorded)
-        return rows.get(row.id) or found.rows[row.id]
-
-    async def _recorded(self) -> Decided:
-        async def with_edit(edit: Edit) -> Decided:
-            allowed = edit if self.edits else None
-            return await self.engine.ledger.decide(
-                [self.choice],
-                [],
-                self.who,
-                Conversation(),
-                edit=allowed,
-                hinders=hinders(self.engine.agent, self.context) if self.run else None,
-                claim=False,
-            )
-
-        found = await Edits(self.engine, self.context.platform.secrets()).decided(with_edit)
-        if not found.chosen:
-            # An unknown call can be rejected in a conversation, where nothing comes of it.
+    async def _known(self, settled: Settled, starts: Sequence[str]) -> Prepared:
+        """Refuse a call that is not there: an unknown one can be rejected in a conversation, where
+        nothing comes of it."""
+        if not settled.decided.chosen:
             raise InvalidRequest([not_issued(self.choice)])
-        return found
+        return Prepared(settled)

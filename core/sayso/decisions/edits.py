@@ -28,8 +28,8 @@ class Edits:
 
     def __init__(self, engine: Engine, secrets: Sequence[str]) -> None:
         self._engine = engine
-        self._secrets = secrets
-        # What the tools say: of those that fit what the tool gets.
+        self.secrets = secrets
+        # What each tool gets for a changed input, or its error.
         self._read: dict[bytes, ToolInputError | dict[str, Any]] = {}
         self._unread: dict[bytes, tuple[Tool[..., Any], dict[str, Any]]] = {}
 
@@ -56,9 +56,9 @@ class Edits:
         tool = self._engine.agent.tools.get(row.name)
         if row.kind != "tool_call" or tool is None or not tool.editable:
             return None
-        if holds_secret(stated, self._secrets):
+        if holds_secret(stated, self.secrets):
             raise ToolInputError("it holds a secret of the platform context")
-        # What was left as it was runs as it was recorded: a client may have rounded a number.
+        # Unchanged parameters run as recorded: the client may have rounded a number.
         edited = {
             name: row.runs[name] if _equal(name, stated, row.runs) else value
             for name, value in stated.items()

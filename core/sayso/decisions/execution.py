@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from itertools import chain, repeat
+from typing import Any, NamedTuple
 
 from sayso.commands import CommandResult
 from sayso.context import RequestContext
@@ -17,10 +17,11 @@ from sayso.decisions.deed import acting
 from sayso.decisions.starts import Start, hand_back, is_ready, rested
 from sayso.engine import Engine, Unrecorded
 from sayso.errors import LedgerUnavailable, reasons
-from sayso.gate import NotEnded, Outcome
+from sayso.gate import Late, NotEnded, Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.beginnings import NotBegun
 from sayso.ledger.choices import Continuation, Grant
+from sayso.ledger.writes import accepted
 from sayso.wire.lenient_json import dump_json
 from sayso.wire.masking import mask
 from sayso.wire.messages import CommandFile
@@ -31,60 +32,71 @@ logger = logging.getLogger("sayso.turn")
 _NOTE = 1024
 _AGAIN = "(Run again: the outcome of an earlier run is unknown.)"
 
-Ran = Callable[[Proposal, Outcome], Awaitable[None]]
-Late = Callable[[Outcome], Awaitable[None]]
+
+class Ended(NamedTuple):
+    """A call that was carried out: its row and outcome, and the continuation of its turn where that
+    was claimed with the outcome."""
+
+    row: Proposal
+    outcome: Outcome
+    continuing: Continuation | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """The continuation to claim with the outcome of a call, if that was the only one of its turn:
-    for the message whose digest is `request`. `take` gets it."""
+_End = Callable[[Outcome], Awaitable[Ended]]
 
-    request: str
-    take: Callable[[Continuation], None]
+
+class Recorded(NamedTuple):
+    """Whether an outcome was recorded, false when a later claim made ours void, and the
+    continuation that was claimed with it."""
+
+    kept: bool
+    continuing: Continuation | None = None
 
 
 async def carry_out(
     engine: Engine,
     start: Start,
     context: RequestContext,
-    ran: Ran,
     unrecorded: Unrecorded,
-    resume: Resume | None = None,
-) -> None:
-    """Run an approved call once, record its outcome and its session change, and tell `ran`.
+    late: Callable[[Ended], Awaitable[None]],
+    request: str | None = None,
+) -> Ended | None:
+    """Run an approved call once, record its outcome and its session change, and say how it ended.
 
-    It is claimed in its place and begins there directly behind. One that does not come to that is
-    handed back, and `start` tells why; its row tells of one that another request runs. Never raises
-    for what the tool does; see `record` for `unrecorded`.
+    It is claimed in its place and begins there directly behind. None for one that does not come to
+    that, which is handed back: `start` tells why, or its row who else runs it. None also for one
+    that goes on when its request is over; `late` is told when it ends. Never raises for what the
+    tool does; see `record` for `unrecorded` and `request`.
     """
     while True:
         if not await is_ready(engine, start):
             if await rested(start):
                 continue
-            return
-        before = state_of(context.session)
-        ended = partial(_ended, engine, start, context, before, ran, unrecorded)
+            return None
+        ended = partial(_ended, engine, start, context, state_of(context.session), unrecorded)
+
+        async def end_late(outcome: Outcome, ended: _End = ended) -> None:
+            await late(await ended(outcome))
+
         try:
-            outcome = await _outcome(engine, start, acting(start.row, context), ended)
+            outcome = await _outcome(engine, start, acting(start.row, context), end_late)
         except NotBegun:
             if await hand_back(engine, start):
                 continue
-            return
+            return None
         except NotEnded:
             assert start.grant is not None
             await engine.ledger.abandon(start.grant)
-            return
-        await ended(outcome, resume)
-        return
+            return None
+        return await ended(outcome, request)
 
 
-async def _outcome(engine: Engine, start: Start, context: RequestContext, ended: Late) -> Outcome:
+async def _outcome(engine: Engine, start: Start, context: RequestContext, late: Late) -> Outcome:
     row = start.row
     try:
         if row.kind == "command":
             return await _command(engine, start, context)
-        return await _tool(engine, start, context, ended)
+        return await _tool(engine, start, context, late)
     except (NotBegun, NotEnded):
         raise
     except Exception as error:
@@ -98,20 +110,20 @@ async def _ended(
     start: Start,
     context: RequestContext,
     before: dict[str, Any] | None,
-    ran: Ran,
     unrecorded: Unrecorded,
     outcome: Outcome,
-    resume: Resume | None = None,
-) -> None:
-    """Record the outcome of a call that has ended, and tell `ran`."""
+    request: str | None = None,
+) -> Ended:
+    """Record the outcome of a call that has ended."""
     row, grant = start.row, start.grant
     assert grant is not None
     if grant.again:
         outcome = _again(row, outcome)
-    # What has changed while a command ran was done by calls beside it.
+    # A command changes no session: a change during it came from calls that ran beside it.
     hidden = context.platform.secrets()
     change = change_of(before, context.session, hidden) if row.kind == "tool_call" else None
-    if await record(engine, grant, outcome, change, resume, unrecorded):
+    recorded = await record(engine, grant, outcome, change, request, unrecorded)
+    if recorded.kept:
         row = replace(
             row,
             state=outcome.state,
@@ -121,7 +133,7 @@ async def _ended(
         )
     else:
         row = (await engine.ledger.outcomes([row.id], time.monotonic() + 30))[row.id]
-    await ran(row, outcome)
+    return Ended(row, outcome, recorded.continuing)
 
 
 def _again(row: Proposal, outcome: Outcome) -> Outcome:
@@ -130,9 +142,9 @@ def _again(row: Proposal, outcome: Outcome) -> Outcome:
     if not outcome.began:
         unknown = (row.output or "Outcome unknown:").splitlines()[0]
         return Outcome("INDETERMINATE", f"{unknown}\nNot run again: {outcome.output}")
-    # What did not end well begins with what it is: `Error:` or `Outcome unknown:`.
-    told = [_AGAIN, outcome.output] if outcome.state == "DONE" else [outcome.output, _AGAIN]
-    return replace(outcome, output="\n".join(told))
+    # Outputs of calls that did not end well begin with `Error:` or `Outcome unknown:`.
+    lines = [_AGAIN, outcome.output] if outcome.state == "DONE" else [outcome.output, _AGAIN]
+    return replace(outcome, output="\n".join(lines))
 
 
 async def record(
@@ -140,32 +152,29 @@ async def record(
     grant: Grant,
     outcome: Outcome,
     change: dict[str, Any] | None = None,
-    resume: Resume | None = None,
+    request: str | None = None,
     unrecorded: Unrecorded | None = None,
-) -> bool:
-    """Record the outcome of a call; false when a later claim made ours void.
+) -> Recorded:
+    """Record the outcome of a call, and claim the continuation of its turn for the message whose
+    digest is `request`, if it was the only call of that turn.
 
     Keeps trying while the store is away: an outcome must not be lost, and a row that nobody
     finishes would look alive for as long as this process. If that takes long, `unrecorded` gets the
     error, for the request that waits.
     """
-    pause = 0.05
-    while True:
+    # Each try would claim the turn anew; a request that still waits continues it.
+    tries = chain([request], repeat(None))
+
+    def refused(error: LedgerUnavailable) -> None:
+        id_ = grant.proposal.id
+        logger.error("the outcome of call %s is not recorded yet: %s", id_, reasons(error))
         try:
-            return await _finish(engine, grant, outcome, change, resume)
-        except LedgerUnavailable as error:
-            logger.error(
-                "the outcome of call %s is not recorded yet: %s", grant.proposal.id, reasons(error)
-            )
-        # Each try would claim the turn anew; who still waits continues it.
-        resume = None
-        try:
-            engine.ledger.check_recorded(grant.proposal.id)
-        except LedgerUnavailable as error:
+            engine.ledger.check_recorded(id_)
+        except LedgerUnavailable as late:
             if unrecorded is not None and not unrecorded.done():
-                unrecorded.set_result(error)
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, 5.0)
+                unrecorded.set_result(late)
+
+    return await accepted(lambda: _finish(engine, grant, outcome, change, next(tries)), refused)
 
 
 async def _finish(
@@ -173,20 +182,16 @@ async def _finish(
     grant: Grant,
     outcome: Outcome,
     change: dict[str, Any] | None,
-    resume: Resume | None,
-) -> bool:
+    request: str | None,
+) -> Recorded:
     ledger, state, output, took = engine.ledger, outcome.state, outcome.output, outcome.duration
-    if resume is None:
-        return await ledger.finish(grant, state, output, duration=took, session=change)
-    recorded, continuing = await ledger.finish_last(
-        grant, state, output, resume.request, duration=took, session=change
-    )
-    if continuing is not None:
-        resume.take(continuing)
-    return recorded
+    if request is None:
+        return Recorded(await ledger.finish(grant, state, output, duration=took, session=change))
+    last = await ledger.finish_last(grant, state, output, request, duration=took, session=change)
+    return Recorded(*last)
 
 
-async def _tool(engine: Engine, start: Start, context: RequestContext, ended: Late) -> Outcome:
+async def _tool(engine: Engine, start: Start, context: RequestContext, late: Late) -> Outcome:
     row, grant = start.row, start.grant
     assert grant is not None
     tool = engine.agent.tools.get(row.name)
@@ -194,12 +199,12 @@ async def _tool(engine: Engine, start: Start, context: RequestContext, ended: La
         text = f"Error: there is no tool {row.name!r} any more"
         return Outcome("FAILED", text, began=False)
 
-    async def late(outcome: Outcome) -> None:
+    async def known(outcome: Outcome) -> None:
         await record(engine, grant, outcome)
 
     place, session = start.place, context.session
-    # Of a call that was given up as unknown the handlers have heard already.
-    then = ended if tool.timeout is None else late
+    # Event handlers know already of a call that exceeded its timeout.
+    then = late if tool.timeout is None else known
     return await engine.gate.run(
         tool, row.runs, session, context, grant, then, place, until=start.ends
     )
@@ -213,7 +218,7 @@ async def _command(engine: Engine, start: Start, context: RequestContext) -> Out
     grant.spend()
     began = time.perf_counter()
     files = [CommandFile.model_validate(f) for f in row.input.get("files") or []]
-    # A command that was never proposed may come without a conversation's id.
+    # A command that was never proposed may have no conversation id.
     conversation = row.conversation or row.turn
 
     async def run() -> CommandResult:
@@ -229,7 +234,7 @@ async def _command(engine: Engine, start: Start, context: RequestContext) -> Out
     secrets = context.platform.secrets()
     limit = engine.limits.command_output
     if limit >= shell.max_output:
-        # What the shell has cut at the same length keeps the line that says so.
+        # Output that the shell truncated at the same length keeps the line that says so.
         limit += _NOTE
     output = cut(mask(result.output, secrets), limit)
     took = time.perf_counter() - began
@@ -260,6 +265,6 @@ def state_of(session: Session) -> dict[str, Any] | None:
     try:
         state: dict[str, Any] = json.loads(dump_json(session.shown() or {}))
     except Exception:
-        # The reply fails for it, too; the outcome of the call must not be lost with it.
+        # The reply fails, too; the outcome of the call must not be lost with it.
         return None
     return state

@@ -25,7 +25,8 @@ def requester(caller: Caller, tenant: str | None = None, user: str | None = None
 
 def proposal(who: Requester, **fields: Any) -> Proposal:
     """A proposal for `who`; the ledger sets its times when it records it."""
-    # Recorded as they are sent: whoever lists what waits could not write them otherwise.
+    # Record texts in the form in which they can be sent, so that lists of proposals can be
+    # written.
     fields |= {name: json_values(fields[name]) for name in _TEXTS if name in fields}
     if intent := fields.get("intent"):
         fields["intent"] = intent[:_LONGEST_INTENT]

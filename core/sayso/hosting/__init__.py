@@ -15,7 +15,7 @@ from sayso.config import Config
 from sayso.context import Caller
 from sayso.gate import Outcome
 from sayso.hosting.buffers import Buffers
-from sayso.hosting.streams import EventStream, Sink, StartedTurn
+from sayso.hosting.streams import EventStream, Sink
 from sayso.ledger import Proposal
 from sayso.models import Model
 from sayso.policy import Policy, Verdict
@@ -24,6 +24,7 @@ from sayso.wire.events import IntermittentUpdate
 from sayso.wire.failures import Failure
 from sayso.wire.messages import AgentMessage, ChatRequest, Kind, PlatformContext
 from sayso.wire.session import Session
+from sayso.workers.running import StartedTurn
 
 Update = Callable[[IntermittentUpdate], None]
 Ran = Callable[[Outcome], None]

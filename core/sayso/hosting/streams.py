@@ -16,12 +16,11 @@ from sayso.wire.encoding import encode_lines, sendable
 from sayso.wire.events import Done, ErrorEvent, Event, IntermittentUpdate, TextDelta
 from sayso.wire.failures import Failure
 from sayso.wire.messages import ChatRequest
-from sayso.workers import Channel, Running
+from sayso.workers import Channel
+from sayso.workers.running import StartedTurn
 
 logger = logging.getLogger("sayso.turn")
 
-GRACE = 2.0
-"""Seconds for a turn that exceeded its time to clean up."""
 _WAITING_BYTES = 1 << 18
 _WAITING_STATUS = 1 << 22
 """Waiting amount above which only the last of further status lines is kept: their sender never
@@ -44,26 +43,6 @@ class Sink(Protocol):
     async def space(self) -> None:
         """Return when the reader has caught up."""
         ...
-
-
-class StartedTurn:
-    """A started turn; `overdue` says that it was cancelled for taking too long."""
-
-    __slots__ = ("overdue", "running", "until")
-
-    def __init__(self, running: Running[None], until: float) -> None:
-        self.running = running
-        self.until = until
-        self.overdue = False
-
-    def check(self, now: float) -> None:
-        """Cancel the turn if its time is over, wherever its code blocks; if it catches that and
-        continues, it is abandoned."""
-        if now > self.until and not self.overdue:
-            self.overdue = True
-            self.running.cancel()
-        elif self.overdue and now > self.until + GRACE:
-            self.running.abandon()
 
 
 class EventChannel(Channel[Event | str]):

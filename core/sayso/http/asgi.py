@@ -19,6 +19,7 @@ from sayso.errors import Unauthenticated
 from sayso.host import ServiceHost
 from sayso.http.access import Authentication, WebPages, bearer
 from sayso.http.endpoints import LONG, ChatEndpoint, Headers, is_json
+from sayso.http.request_ids import HEADER, RequestIds
 from sayso.plugins.routes import each_route
 
 if TYPE_CHECKING:
@@ -51,9 +52,7 @@ class App(Framework):
         endpoint = direct.endpoint(scope) if direct is not None else None
         if endpoint is not None:
             scope["app"] = self
-            await endpoint(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
+        await RequestIds(endpoint or super().__call__)(scope, receive, send)
 
     def chat(
         self, method: bytes, target: bytes, headers: Headers
@@ -152,7 +151,7 @@ class Direct:
             elif name == b"authorization":
                 token = value
                 tokens += 1
-            elif name == b"content-encoding":
+            elif name in (b"content-encoding", HEADER):
                 return None
             elif self._pages.open and name in (b"origin", b"sec-fetch-site"):
                 # Its permission to decide depends on its host.

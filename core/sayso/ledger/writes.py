@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from sayso.errors import LedgerUnavailable
@@ -21,6 +22,21 @@ _UNRECORDED = (
     "the approvals store does not take the outcome of what has run; it is kept until it does: "
     "send the same request again"
 )
+
+
+async def accepted(
+    write: Callable[[], Awaitable[T]], refused: Callable[[LedgerUnavailable], None]
+) -> T:
+    """The result of `write`, which is called until the store accepts it; `refused` gets the error
+    of each other time, and may raise it to give up."""
+    pause = 0.05
+    while True:
+        try:
+            return await write()
+        except LedgerUnavailable as error:
+            refused(error)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, 5.0)
 
 
 class Writes:
@@ -68,15 +84,13 @@ class Writes:
         task.add_done_callback(self._background.discard)
 
     async def _retried(self, work: Work, ids: Sequence[str]) -> None:
-        pause = 0.05
-        while not self._stopped:
-            try:
-                await self.notifying(ids, self._store.run(work))
-            except LedgerUnavailable:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, 5.0)
-            else:
-                return
+        def refused(error: LedgerUnavailable) -> None:
+            if self._stopped:
+                raise error
+
+        if not self._stopped:
+            with suppress(LedgerUnavailable):
+                await accepted(lambda: self.notifying(ids, self._store.run(work)), refused)
 
     def summarise(self, proposed: int) -> None:
         """Append a summary to the log, in the background, if there were enough proposals since the

@@ -18,12 +18,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
 from sayso.errors import Busy, Stopping
-from sayso.hosting.streams import EventStream, StartedTurn
+from sayso.hosting.streams import EventStream
 from sayso.http.disconnect import A_MOMENT, delayed_calls
 from sayso.http.endpoints import JSON, ChatEndpoint, Headers
 from sayso.http.ndjson import NDJSON
 from sayso.listener.corked import CorkedTransport
 from sayso.turns.output import Gathered
+from sayso.workers.running import StartedTurn
 
 logger = logging.getLogger("sayso.server")
 TEXT = (b"content-type", b"text/plain; charset=utf-8")

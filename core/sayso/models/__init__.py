@@ -94,6 +94,21 @@ class Turn:
     raw: Mapping[str, Any] | None = None
 
 
+def unused_id(id_: str, used: dict[str, int], longest: int | None = None) -> str:
+    """The id of a call, or if it is in `used`, the id with the next free number behind it, of at
+    most `longest` characters; what is given is added to `used`.
+
+    Some providers count from zero in each reply, and requests may be made at the same time.
+    """
+    fresh = id_
+    while fresh in used:
+        used[id_] += 1
+        number = f"_{used[id_]}"
+        fresh = (id_ if longest is None else id_[: longest - len(number)]) + number
+    used[fresh] = 1
+    return fresh
+
+
 def bound_to_model(raw: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The part of a turn's `raw` that its model takes back at any place; None if there is none."""
     return {key: value for key, value in (raw or {}).items() if ":" in key} or None

@@ -16,7 +16,7 @@ def stream_of(model: Model, code: UserCode) -> Callable[[Ask], AsyncIterator[Mod
     if never_blocks(model):
         return model.stream
     if is_async_generator_function(model.stream):
-        return lambda ask: code.items(model.stream(ask))
+        return code.streaming(model.stream)
     return None
 
 

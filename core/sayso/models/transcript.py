@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from sayso.models import Block, Call, Result, Text, ToolDefinition, Turn
+from sayso.models import Block, Call, Result, Text, ToolDefinition, Turn, unused_id
 from sayso.wire.lenient_json import encodable
 
 NOT_RECORDED = "Error: no result of this call is recorded"
@@ -147,16 +147,9 @@ def _renamed(turn: Turn, used: dict[str, int], id_length: int) -> Turn:
 
 
 def _fresh(call_id: str, used: dict[str, int], length: int) -> str:
-    """An id that is not in `used`, to which it is added; `used` has the last number appended to
-    each id."""
+    """An id, as providers allow ids, that is not in `used`, to which it is added."""
     clean = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:length] or "call"
-    fresh = clean
-    while fresh in used:
-        used[clean] += 1
-        suffix = f"_{used[clean]}"
-        fresh = clean[: length - len(suffix)] + suffix
-    used[fresh] = 1
-    return fresh
+    return unused_id(clean, used, length)
 
 
 def _answered(turn: Turn, waiting: Sequence[_Sent]) -> Turn:

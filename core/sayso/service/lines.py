@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,6 +28,18 @@ _OTHERS = frozenset(vars(logging.makeLogRecord({}))) | {
 }
 """Attributes that are no fields: those that every record has, and those that libraries add for
 themselves."""
+
+_context: ContextVar[Mapping[str, str] | None] = ContextVar("sayso_log_fields", default=None)
+
+
+@contextmanager
+def adding_fields(**more: str) -> Iterator[None]:
+    """Add fields to each record that is written within the block, by whatever it starts, too."""
+    token = _context.set({**(_context.get() or {}), **more})
+    try:
+        yield
+    finally:
+        _context.reset(token)
 
 
 def one_line(text: str) -> str:
@@ -81,12 +96,14 @@ class JsonFormatter(logging.Formatter):
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """The texts and numbers that a record carries beside its message, given by `extra`."""
-    return {
+    """The texts and numbers that a record carries beside what it says: by `extra` and by
+    `adding_fields`."""
+    given = {
         name: value
         for name, value in vars(record).items()
         if name not in _OTHERS and isinstance(value, str | int | float)
     }
+    return {**(_context.get() or {}), **given}
 
 
 def _utc(created: float) -> str:

@@ -12,6 +12,9 @@ from sayso.config.received import Names
 from sayso.tools.inputs import dropped, holds_secret_type
 from sayso.tools.validation import explained, unknown
 
+_KEPT_WHOLE = frozenset(("any", "bool", "float", "int", "literal", "none", "str"))
+"""The types of pydantic's core schemas that drop nothing of a value, and call nobody's code."""
+
 
 def dumped(instance: BaseModel, name: str) -> list[Any]:
     """The JSON of one field, in a list; empty if it has none."""
@@ -62,6 +65,26 @@ def may_drop(schema: Any) -> bool:
         elif isinstance(node, list | tuple):
             rest.extend(node)
     return False
+
+
+def arguments_may_drop(schema: Mapping[str, Any]) -> bool:
+    """Whether an argument may hold less than was sent, in the model of a signature with this core
+    schema of pydantic's; the model itself refuses or takes further keys."""
+    inner = schema.get("schema", {})
+    if schema.get("type") != "model" or inner.get("type") != "model-fields":
+        return may_drop(schema)
+    further = inner.get("extras_schema", {"type": "any"})
+    return not all(map(_keeps_all, [further, *(f["schema"] for f in inner["fields"].values())]))
+
+
+def _keeps_all(schema: Mapping[str, Any]) -> bool:
+    """Whether a value surely holds all that was sent of it: a scalar, or a list of such values."""
+    match schema:
+        case {"type": "nullable" | "default", "schema": inner}:
+            return _keeps_all(inner)
+        case {"type": "list"}:
+            return _keeps_all(schema.get("items_schema", {"type": "any"}))
+    return schema.get("type") in _KEPT_WHOLE
 
 
 def secret_defaults(schema: Any, name: str = "") -> Iterator[tuple[str, Any]]:

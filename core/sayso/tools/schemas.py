@@ -23,6 +23,7 @@ from sayso.tools.bounds import Bounds
 from sayso.tools.docstrings import Docstring
 from sayso.tools.dumps import (
     all_dumped,
+    arguments_may_drop,
     dumped,
     is_plain,
     may_drop,
@@ -176,7 +177,7 @@ class SignatureInputs:
 
     @functools.cached_property
     def _may_drop(self) -> bool:
-        return may_drop(self._adapter.core_schema)
+        return arguments_may_drop(self._adapter.core_schema)
 
     def whole(self, input: Mapping[str, Any]) -> Whole:
         instance = self._validated(input)

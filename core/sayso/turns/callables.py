@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -12,16 +13,19 @@ from sayso.context import DecidedCall, RequestContext
 from sayso.conversation import approvals
 from sayso.decisions.deed import carrying_out, platform_of_call
 from sayso.decisions.execution import change_of, record, state_of
+from sayso.decisions.settling import Settled
 from sayso.decisions.starts import NOT_BEGUN
 from sayso.errors import AgentError, Blocked, Busy, ModelError, Silence, TurnTimeout
 from sayso.gate import Outcome
-from sayso.ledger import Proposal
+from sayso.ledger import Proposal, State
 from sayso.ledger.beginnings import NotBegun
-from sayso.ledger.choices import Grant, begin_all
-from sayso.turns.ending import finish, suspend
+from sayso.ledger.choices import Decided, Grant, begin_all
+from sayso.turns.continuation import Given
+from sayso.turns.ending import Answer, suspended
+from sayso.turns.output import Output
 from sayso.turns.proposals import proposals_of
-from sayso.turns.replies import reply_of, send_outcomes
-from sayso.turns.state import RunningTurn
+from sayso.turns.replies import Said, reply_of, send_outcomes
+from sayso.turns.request import Request
 from sayso.wire.masking import mask
 from sayso.wire.messages import (
     AgentMessage,
@@ -32,52 +36,45 @@ from sayso.wire.messages import (
 )
 from sayso.wire.traces import cut
 from sayso.workers.abandoned import Watched
-from sayso.workers.code import beginning, is_coroutine_function
+from sayso.workers.code import is_coroutine_function
 
 _ANSWERS = (AgentError, ModelError, Blocked, Busy, Silence, TurnTimeout)
-"""What a callable raises that says by itself how the turn ends."""
+"""Exceptions of a callable that already say how the turn ends."""
 _FAILED = "Error: the agent failed while it carried this out"
 """The outcome of calls during which a callable raised: its error is in the log, not for callers."""
 
 
-async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
+async def ask_function(given: Given, out: Output) -> Answer:
     """Let the agent's function answer, with the decisions that it has to carry out; each is given
     once."""
-    turn.context.decisions = _to_carry_out(turn) if turn.found.rows else ()
-    reply: AgentMessage | str
+    request, settled = given.request, given.settled
+    if settled.decided.rows:
+        request.context.decisions = _to_carry_out(settled.decided, request.context)
     try:
-        if turn.found.grants:
-            rows = [grant.proposal for grant in turn.found.grants]
-            context = carrying_out(rows, turn.context)
-            reply = await _carry_out(turn, function, context)
+        if settled.decided.grants:
+            said, settled = await _carry_out(given, out)
         else:
-            reply = await reply_of(turn, function, quiet=False)
+            said = await reply_of(request, out)
     except _ANSWERS:
         raise
     except Exception as error:
         raise AgentError from error
-    if isinstance(reply, str):
-        # What of a reply of nothing but text has not been sent.
-        if reply and turn.out.say(reply):
-            await turn.out.caught_up()
-        await finish(turn, "end_turn")
-        return
-    await _send(turn, reply)
-    proposals = proposals_of(reply, turn)
+    if isinstance(said.reply, str):
+        # For a text-only reply: the part not streamed yet.
+        if said.reply and out.say(said.reply):
+            await out.caught_up()
+        return Answer("end_turn", settled)
+    await _send(request, settled.decided, said.reply, out)
+    proposals = proposals_of(said.reply, request, settled.decided.rows)
     if proposals:
-        await suspend(turn, proposals, [], "", reply=reply)
-    else:
-        await finish(turn, turn.stop, reply=reply)
+        return await suspended(request, settled, proposals, out, reply=said.reply)
+    return Answer(said.stop, settled, reply=said.reply)
 
 
-def _to_carry_out(turn: RunningTurn) -> tuple[DecidedCall, ...]:
-    granted = {g.proposal.id for g in turn.found.grants}
-    rows = turn.found.rows
-    given = [rows[id_] for id_ in granted] + turn.found.told
-    states = {row.id: row.state for row in rows.values()}
-    turn.seen = approvals.as_seen(turn.seen, granted, states)
-    given.sort(key=lambda row: row.order)
-    return tuple(_decided(row, turn.context) for row in given)
+def _to_carry_out(decided: Decided, context: RequestContext) -> tuple[DecidedCall, ...]:
+    granted = [decided.rows[grant.proposal.id] for grant in decided.grants]
+    given = sorted([*granted, *decided.told], key=lambda row: row.order)
+    return tuple(_decided(row, context) for row in given)
 
 
 def _decided(row: Proposal, context: RequestContext) -> DecidedCall:
@@ -95,37 +92,34 @@ def _decided(row: Proposal, context: RequestContext) -> DecidedCall:
     )
 
 
-async def _carry_out(
-    turn: RunningTurn, function: Callable[..., Any], context: RequestContext
-) -> AgentMessage:
+async def _carry_out(given: Given, out: Output) -> tuple[Said, Settled]:
     """Call the agent's function, and record the calls that it carried out."""
-    grants = turn.found.grants
+    engine, grants = given.request.engine, given.settled.decided.grants
     for grant in grants:
         grant.spend()
-    engine, is_async = turn.engine, is_coroutine_function(function)
+    is_async = is_coroutine_function(engine.agent.function)
     watched = Watched(engine.gate.abandoned, engine.agent.name, is_async, is_tool=False)
-    work = asyncio.ensure_future(_carried(turn, function, context, watched))
-    if not (await asyncio.wait({work}, timeout=turn.left()))[0]:
-        await _give_up(turn, watched, work, grants)
+    work = asyncio.ensure_future(_carried(given, watched, out))
+    if not (await asyncio.wait({work}, timeout=given.request.left))[0]:
+        await _give_up(given, watched, work)
     return work.result()
 
 
-async def _give_up(
-    turn: RunningTurn, watched: Watched, work: asyncio.Future[Any], grants: Sequence[Grant]
-) -> NoReturn:
+async def _give_up(given: Given, watched: Watched, work: asyncio.Future[Any]) -> NoReturn:
     """End the turn: what is carried out goes on and is recorded when it ends, and nobody waits for
     that."""
+    engine, decided = given.request.engine, given.settled.decided
     _abandoned.add(work)
     work.add_done_callback(_forget)
-    if grants[0].withdraw():
+    if decided.grants[0].withdraw():
         # The function says first that this one begins, and so does none of them.
         work.cancel()
-        await turn.engine.ledger.give_back(grants, turn.found.told, refused=True)
+        await engine.ledger.give_back(decided.grants, decided.told, refused=True)
         raise Busy(NOT_BEGUN)
     watched.abandon()
-    for grant in grants:
-        await turn.engine.ledger.abandon(grant)
-    raise TurnTimeout(turn.engine.limits.turn_time)
+    for grant in decided.grants:
+        await engine.ledger.abandon(grant)
+    raise TurnTimeout(engine.limits.turn_time)
 
 
 _abandoned: set[asyncio.Future[Any]] = set()
@@ -134,45 +128,36 @@ _abandoned: set[asyncio.Future[Any]] = set()
 def _forget(work: asyncio.Future[Any]) -> None:
     _abandoned.discard(work)
     if not work.cancelled():
-        # What it raised is recorded with its calls.
+        # Its error is recorded with its calls.
         work.exception()
 
 
-async def _carried(
-    turn: RunningTurn, function: Callable[..., Any], context: RequestContext, watched: Watched
-) -> AgentMessage:
-    grants = turn.found.grants
-    before = state_of(turn.session)
+async def _carried(given: Given, watched: Watched, out: Output) -> tuple[Said, Settled]:
+    request, decided = given.request, given.settled.decided
+    grants = decided.grants
+    context = carrying_out([grant.proposal for grant in grants], request.context)
+    before = state_of(request.session)
     start = time.perf_counter()
     try:
-        begun = beginning(function, partial(_begin, grants, watched))
+        begin = partial(_begin, grants, watched)
         try:
-            reply = await reply_of(turn, begun, quiet=True, place=turn.place, context=context)
+            said = await reply_of(request, out, begin=begin, place=given.place, context=context)
         finally:
             watched.end()
     except NotBegun:
-        await turn.engine.ledger.give_back(grants, turn.found.told, refused=True)
+        await request.engine.ledger.give_back(grants, decided.told, refused=True)
         raise Busy(NOT_BEGUN) from None
     except Exception:
-        took = time.perf_counter() - start
-        change = _change(turn, before)
-        for grant in grants:
-            await _ended(turn, grant, Outcome("FAILED", _FAILED, took), change)
+        outcome = Outcome("FAILED", _FAILED, time.perf_counter() - start)
+        change = _change(request, before)
+        await _ended(request, dict.fromkeys(grants, outcome), change, out)
         raise
-    if isinstance(reply, str):
-        reply = AgentMessage(content=reply)
+    reply = AgentMessage(content=said.reply) if isinstance(said.reply, str) else said.reply
     took = time.perf_counter() - start
-    change = _change(turn, before, reply.data.session)
-    carried = [grant.proposal for grant in grants]
-    limits = turn.engine.limits
-    for grant in grants:
-        row = grant.proposal
-        output = _stated(reply.data, row, carried) or reply.content
-        failed = output.startswith("Error:")
-        most = limits.command_output if row.kind == "command" else limits.tool_output
-        output = cut(mask(output, turn.secrets), most)
-        await _ended(turn, grant, Outcome("FAILED" if failed else "DONE", output, took), change)
-    return reply
+    change = _change(request, before, reply.data.session)
+    rows = await _ended(request, _outcomes(request, grants, reply, took), change, out)
+    decided = replace(decided, rows=decided.rows | rows)
+    return Said(reply, said.stop), replace(given.settled, decided=decided)
 
 
 def _begin(grants: Sequence[Grant], watched: Watched) -> None:
@@ -180,44 +165,68 @@ def _begin(grants: Sequence[Grant], watched: Watched) -> None:
     watched.begin()
 
 
+def _outcomes(
+    request: Request, grants: Sequence[Grant], reply: AgentMessage, took: float
+) -> dict[Grant, Outcome]:
+    """How the calls ended that the callable carried out, by what its reply says of each."""
+    carried, limits = [grant.proposal for grant in grants], request.engine.limits
+    outcomes: dict[Grant, Outcome] = {}
+    for grant in grants:
+        row = grant.proposal
+        output = _stated(reply.data, row, carried) or reply.content
+        state: State = "FAILED" if output.startswith("Error:") else "DONE"
+        most = limits.command_output if row.kind == "command" else limits.tool_output
+        outcomes[grant] = Outcome(state, cut(mask(output, request.secrets), most), took)
+    return outcomes
+
+
 def _change(
-    turn: RunningTurn, before: dict[str, Any] | None, stated: dict[str, Any] | None = None
+    request: Request, before: dict[str, Any] | None, stated: dict[str, Any] | None = None
 ) -> dict[str, Any] | None:
-    """What carrying out did to the session, for requests that get the outcome without this
+    """How carrying out changed the session, for requests that get the outcome without this
     reply."""
     try:
-        turn.set_session(stated)
+        request.set_session(stated)
     except Exception:
-        # No caller could send it back: the reply fails for it, once its outcomes are recorded.
+        # No caller could send this session back: the reply fails once its outcomes are recorded.
         return None
-    return change_of(before, turn.session, turn.secrets)
+    return change_of(before, request.session, request.secrets)
 
 
 async def _ended(
-    turn: RunningTurn, grant: Grant, outcome: Outcome, change: dict[str, Any] | None
-) -> None:
-    await record(turn.engine, grant, outcome, change, unrecorded=turn.unrecorded)
-    row = turn.found.rows[grant.proposal.id]
-    row.state, row.output, row.duration = outcome.state, outcome.output, outcome.duration
-    await turn.ran(row, outcome)
+    request: Request,
+    outcomes: Mapping[Grant, Outcome],
+    change: dict[str, Any] | None,
+    out: Output,
+) -> dict[str, Proposal]:
+    """The rows of the calls that have ended, once their outcomes are recorded."""
+    rows: dict[str, Proposal] = {}
+    for grant, outcome in outcomes.items():
+        await record(request.engine, grant, outcome, change, unrecorded=out.unrecorded)
+        row = rows[grant.proposal.id] = replace(
+            grant.proposal, state=outcome.state, output=outcome.output, duration=outcome.duration
+        )
+        out.ran(row, outcome)
+        if request.engine.events_on:
+            await request.fire(outcome.event(approvals.approval(row, execute=True)))
+    return rows
 
 
-async def _send(turn: RunningTurn, reply: AgentMessage) -> None:
-    if turn.found.grants or reply.data.outcomes or reply.data.executed_cmds:
-        await send_outcomes(turn, reply)
-    turn.set_session(reply.data.session)
-    await turn.say(reply.content[len("".join(turn.out.text)) :])
+async def _send(request: Request, decided: Decided, reply: AgentMessage, out: Output) -> None:
+    await send_outcomes(decided, reply, out)
+    request.set_session(reply.data.session)
+    await out.write(reply.content[len("".join(out.text)) :])
 
 
 def _stated(data: Data, row: Proposal, carried: Sequence[Proposal]) -> str | None:
-    """What the reply says of `row`, one of the calls that were carried out."""
-    told: list[ExecutedToolCall | ExecutedApproval | ExecutedCommand] = [*data.outcomes]
+    """The output that the reply states for `row`, one of the calls that were carried out."""
+    stated: list[ExecutedToolCall | ExecutedApproval | ExecutedCommand] = [*data.outcomes]
     if row.kind == "command":
-        told += data.executed_cmds
-    for done in told:
+        stated += data.executed_cmds
+    for done in stated:
         if done.id == row.id:
             return done.output
-    if outputs := [done.output for done in told if done.id == row.call_id]:
+    if outputs := [done.output for done in stated if done.id == row.call_id]:
         return _in_order(outputs, row, [r for r in carried if r.call_id == row.call_id])
     if row.kind != "command":
         return None
@@ -228,6 +237,6 @@ def _stated(data: Data, row: Proposal, carried: Sequence[Proposal]) -> str | Non
 
 def _in_order(outputs: Sequence[str], row: Proposal, equal: Sequence[Proposal]) -> str | None:
     """The output of `row` among `equal` calls, which the callable named alike, by an id of its own
-    or by their text: outputs are told in the order of the proposals."""
+    or by their text: outputs are stated in the order of the proposals."""
     order = [r.id for r in sorted(equal, key=lambda r: r.order)]
     return outputs[: order.index(row.id) + 1][-1] if outputs else None

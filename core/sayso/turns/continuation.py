@@ -1,190 +1,171 @@
-"""Continuing the turns that the decisions of a request belong to (design, section 6)."""
+"""The steps of a request that decides: restate, replay, or give a callable its decisions."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
-from sayso.conversation.mentions import Mentions
+from sayso.conversation import approvals
 from sayso.conversation.wording import known_since
 from sayso.decisions.deed import hinders
+from sayso.decisions.settling import Settled, waited
 from sayso.decisions.starts import NOT_BEGUN, latest, words
 from sayso.errors import Busy
 from sayso.ledger import Proposal
-from sayso.turns.decisions import message_digest, wait_for_others
-from sayso.turns.ending import finish
-from sayso.turns.outcomes import catch_up, collect_outcomes, decided_calls
-from sayso.turns.output import OUTCOMES
-from sayso.turns.plan import Asking, GoOn, Restate, decided_at, plan
-from sayso.turns.state import RunningTurn
-from sayso.wire.messages import AgentMessage, Data
+from sayso.ledger.choices import Decided
+from sayso.turns.ending import Answer
+from sayso.turns.outcomes import outcomes_of
+from sayso.turns.output import OUTCOMES, Output
+from sayso.turns.plan import AskFunction, Replay, Restate
+from sayso.turns.request import Request
+from sayso.turns.settle import caught_up
+from sayso.wire.messages import AgentMessage
 from sayso.wire.session import Session
 from sayso.workers.code import is_async_generator_function, is_coroutine_function
+from sayso.workers.places import Place
 
 
-def next_step(turn: RunningTurn) -> Restate | GoOn:
-    """What the turn does, now that its decisions are recorded; raises InvalidRequest."""
-    return plan(
-        Asking(
-            turn.request.messages,
-            turn.shown,
-            turn.found,
-            decides=turn.context.has_decision,
-            blank=turn.blank,
-            empty=turn.empty,
-            to_callable=turn.engine.agent.function is not None,
-        )
-    )
+async def restate(request: Request, settled: Settled, step: Restate, out: Output) -> Answer:
+    """Send the calls that are pending again, and say what others wait for."""
+    await out.outcomes(outcomes_of(settled.decided, settled.ran))
+    held_up = [(row, settled.not_begun.get(row.id)) for row in step.pending]
+    held_up_by = [words(row, why) for row, why in held_up if why]
+    await out.write("\n".join([*held_up_by, *_needed(request, step.pending)]))
+    return Answer("approval_required", settled, step.pending)
 
 
-async def resume(turn: RunningTurn, step: Restate | GoOn, known: set[str]) -> bool:
-    """Take the step; true if the turn has ended without asking the agent."""
-    await turn.accepted()
-    if isinstance(step, Restate):
-        await turn.out.outcomes(turn.data)
-        held_up = [(row, turn.not_begun.get(row.id)) for row in step.pending]
-        held_up_by = [words(row, why) for row, why in held_up if why]
-        await turn.say("\n".join([*held_up_by, *_needed(turn, step.pending)]))
-        await finish(turn, "approval_required", pending=step.pending)
-        return True
-    recorded = await _continue(turn, step.own) if step.own else None
-    if recorded is not None:
-        await _replay(turn, recorded)
-        return True
-    if turn.engine.agent.function is not None:
-        # The calls that another agent in this one's place proposed have ended, if only as calls of
-        # an unknown tool.
-        ran = {g.proposal.id for g in turn.found.grants}
-        turn.found.grants = []
-        await _claim_for_callable(turn, step.callables, known, ran)
-        if turn.place is not None and not turn.found.grants:
-            turn.place.leave()
-    # A callable that carries calls out reports them when it has, and all outcomes leave in order.
-    if not (turn.engine.agent.function and turn.found.grants):
-        await turn.out.outcomes(turn.data)
-    return False
-
-
-def _needed(turn: RunningTurn, pending: Sequence[Proposal]) -> Iterator[str]:
-    """What the approved calls wait for that this request has not stated."""
-    if not turn.context.has_decision:
+def _needed(request: Request, pending: Sequence[Proposal]) -> Iterator[str]:
+    """A line for each approved call that waits for something this request has not stated."""
+    if not request.context.has_decision:
         return
-    why = hinders(turn.engine.agent, turn.context)
+    why = hinders(request.engine.agent, request.context)
     for row in pending:
         if row.state == "APPROVED" and (found := why(row)):
             yield found[1]
 
 
-async def _look_again(turn: RunningTurn, known: set[str], ran: set[str]) -> None:
-    """Read again what a callable is told: another request may have carried out in the meantime what
-    this one waited for."""
-    # Who waits for that holds nothing that others wait for.
-    if not turn.found.grants:
-        await wait_for_others(turn)
-    catch_up(turn, known)
-    turn.data = Data()
-    collect_outcomes(turn, ran)
+async def replay(
+    request: Request, settled: Settled, step: Replay, out: Output
+) -> tuple[Request, Answer]:
+    """Send the recorded reply of a continuation again, without asking the agent; the request gets
+    its session, unless it states a newer one."""
+    recorded = step.recorded
+    reply = AgentMessage.model_validate(recorded["reply"])
+    # Same conversation as when the reply was recorded, so the client cannot have a newer session.
+    same = recorded.get("answers") == request.references[-1]
+    if same or not request.asking(settled.decided).session_is_newer:
+        request.context.session = session = Session(reply.data.session)
+        request = request._replace(session=session)
+    data = outcomes_of(settled.decided, settled.ran)
+    stale = known_since(reply.data, settled.decided.rows)
+    for name in OUTCOMES:
+        reported = getattr(data, name)
+        ids = {outcome.id for outcome in reported}
+        kept = [outcome for outcome in getattr(reply.data, name) if outcome.id not in ids]
+        for outcome in kept:
+            row = settled.decided.rows.get(outcome.id or "")
+            # The call may have ended since the reply was recorded; a purged outcome is only in the
+            # reply.
+            if row is not None and row.output is not None:
+                outcome.output = row.output
+        reported += kept
+    await out.outcomes(data)
+    await out.write(reply.content)
+    if stale:
+        await out.write(f"\n\n{stale}" if reply.content else stale)
+    pending = [Proposal(**row) for row in recorded["proposals"]]
+    return request, Answer(recorded["stop_reason"], settled, pending, reply=reply)
 
 
-async def _continue(turn: RunningTurn, turns: Sequence[str]) -> dict[str, Any] | None:
-    """Claim the continuation of these turns; gives the recorded reply if the model need not be
-    called."""
-    if turn.continuing is not None:
-        # Claimed already, with the outcome of its only call.
-        return None
-    turn.slot.pause()
+class Given(NamedTuple):
+    """The request and the decisions that a callable is given, and the place in which it carries out
+    what was approved; None if nothing was."""
+
+    request: Request
+    settled: Settled
+    place: Place | None = None
+
+
+async def give(request: Request, settled: Settled, step: AskFunction, out: Output) -> Given:
+    """Claim the decisions that the callable is given, whichever of the deciders asks, and report
+    what it has not to carry out.
+
+    Raises Busy where there is no place for it to carry out what was approved.
+    """
+    rows = settled.decided.rows.values()
+    place = None
+    if any(row.state == "APPROVED" and row.turn in step.callables for row in rows):
+        place = await _place(request)
+    # An earlier agent in this one's place may have proposed calls of tools. These have ended,
+    # if only as calls of an unknown tool.
+    claimed = Decided(hinders=settled.decided.hinders)
     try:
-        claimed = await turn.engine.ledger.continue_turns(
-            turns,
-            message_digest(turn),
-            decided=decided_calls(turn, turns) if turn.blank else None,
-            until=turn.until,
-        )
-    finally:
-        turn.slot.resume()
-    if isinstance(claimed, dict):
-        return claimed
-    turn.continuing = claimed
-    return None
-
-
-async def _claim_for_callable(
-    turn: RunningTurn, turns: Collection[str], known: set[str], ran: set[str]
-) -> None:
-    """Claim the decisions that the callable is given, whichever of the deciders asks, and find what
-    else it is told. Raises Busy where there is no place for it to carry out what was approved."""
-    rows = turn.found.rows.values()
-    if any(row.state == "APPROVED" and row.turn in turns for row in rows):
-        await _take_place(turn)
-    try:
-        for id_ in turns:
-            await _claimed(turn, id_)
-        await _look_again(turn, known, ran)
+        for id_ in step.callables:
+            await _claim(request, id_, claimed)
+        settled = await _looked_again(request, settled, claimed, out)
     except BaseException:
-        if turn.place is not None:
-            turn.place.leave()
-        given_back = turn.engine.ledger.give_back(turn.found.grants, turn.found.told)
-        await asyncio.shield(turn.engine.keep(given_back))
+        if place is not None:
+            place.leave()
+        given_back = request.engine.ledger.give_back(claimed.grants, claimed.told)
+        await asyncio.shield(request.engine.keep(given_back))
         raise
+    if claimed.grants:
+        # The callable reports these calls once it has carried them out, so that all outcomes are
+        # sent in order.
+        return Given(_shown(request, settled.decided, out), settled, place)
+    if place is not None:
+        place.leave()
+    await out.outcomes(outcomes_of(settled.decided, settled.ran))
+    return Given(_shown(request, settled.decided, out), settled)
 
 
-async def _claimed(turn: RunningTurn, id_: str) -> None:
+async def _claim(request: Request, id_: str, claimed: Decided) -> None:
     """Claim the decisions of one turn. If an earlier start of one of its calls came to nothing,
     wait until it may be tried again."""
-    claim = partial(turn.engine.ledger.claim_for_callable, id_, turn.found)
+    claim = partial(request.engine.ledger.claim_for_callable, id_, claimed)
     while pause := await claim():  # noqa: ASYNC110
         await asyncio.sleep(pause)
 
 
-async def _take_place(turn: RunningTurn) -> None:
-    function = turn.engine.agent.function
+async def _looked_again(
+    request: Request, settled: Settled, claimed: Decided, out: Output
+) -> Settled:
+    """The decisions with what was claimed; another request may have carried out in the meantime
+    what this one waited for."""
+    decided = settled.decided
+    decided = replace(
+        decided, rows=decided.rows | claimed.rows, grants=claimed.grants, told=claimed.told
+    )
+    settled = replace(settled, decided=decided)
+    # Wait only while holding no claims ourselves: others may wait for those.
+    if not claimed.grants:
+        settled, _ = await waited(request.engine, settled, request.until, request.slot)
+    settled = caught_up(request, settled)
+    out.decided = settled.decided
+    return settled
+
+
+def _shown(request: Request, decided: Decided, out: Output) -> Request:
+    """The request as the callable sees it, with the calls live that it carries out."""
+    if not decided.rows:
+        return request
+    granted = {grant.proposal.id for grant in decided.grants}
+    states = {row.id: row.state for row in decided.rows.values()}
+    out.seen = approvals.as_seen(request.seen, granted, states)
+    return request._replace(seen=out.seen)
+
+
+async def _place(request: Request) -> Place:
+    function = request.engine.agent.function
     is_async = is_coroutine_function(function) or is_async_generator_function(function)
     try:
-        place = turn.place = turn.engine.code.place(is_async=is_async)
+        place = request.engine.code.place(is_async=is_async)
     except RuntimeError:
         raise Busy(NOT_BEGUN) from None
-    if not await place.comes(latest(turn.until)):
+    if not await place.comes(latest(request.until)):
         place.leave()
         raise Busy(NOT_BEGUN)
-
-
-async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
-    """Send the recorded reply of a continuation again, without asking the model."""
-    reply = AgentMessage.model_validate(recorded["reply"])
-    # Who sends the very conversation that it answered has no newer session.
-    if recorded.get("answers") == turn.references[-1] or not _has_gone_on(turn):
-        turn.session = turn.context.session = Session(reply.data.session)
-    stale = known_since(reply.data, turn.found.rows)
-    for name in OUTCOMES:
-        told = getattr(turn.data, name)
-        ids = {outcome.id for outcome in told}
-        kept = [outcome for outcome in getattr(reply.data, name) if outcome.id not in ids]
-        for outcome in kept:
-            row = turn.found.rows.get(outcome.id or "")
-            # It may have ended, late, since the reply was recorded; what is purged stands there.
-            if row is not None and row.output is not None:
-                outcome.output = row.output
-        told += kept
-    await turn.out.outcomes(turn.data)
-    await turn.say(reply.content)
-    if stale:
-        await turn.say(f"\n\n{stale}" if reply.content else stale)
-    rows = [Proposal(**row) for row in recorded["proposals"]]
-    await finish(turn, recorded["stop_reason"], pending=rows, reply=reply)
-
-
-def _has_gone_on(turn: RunningTurn) -> bool:
-    """Whether the request's session is newer than the reply to these decisions: it is stated, and
-    an assistant message stands, after the first message that makes each or reports its outcome."""
-    messages, chosen = turn.request.messages, turn.found.chosen
-    spoken = [n for n, m in enumerate(messages) if m.role == "assistant"]
-    stated = [
-        n for n, m in enumerate(messages) if m.data is not None and m.data.session is not None
-    ]
-    newest = min(max(spoken, default=0), max(stated, default=0))
-    mentions = Mentions(messages, chosen)
-    rows = {row.id: row for choice, row in chosen if not choice.copy}.values()
-    first = [decided_at(row, mentions) for row in rows]
-    return bool(first) and all(index is not None and index < newest for index in first)
+    return place

@@ -7,20 +7,30 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sayso.conversation import approvals
 from sayso.conversation.hidden import hidden_reply, hidden_session, hidden_turns
+from sayso.decisions.settling import NOTHING_DECIDED, Settled
+from sayso.errors import Blocked
 from sayso.ledger import RAN, Proposal, SuspendedTurn
 from sayso.models import Turn, dump_turns
 from sayso.turns.interceptors import alter, altered_texts
-from sayso.turns.outcomes import collect_outcomes, decided_calls
-from sayso.turns.output import done_of, executed_events, proposal_events
-from sayso.turns.state import RunningTurn
-from sayso.wire.events import ApprovalRequested, Done, Event, MessageAdded, StopReason, fold_done
+from sayso.turns.outcomes import known_to_reply, outcomes_of
+from sayso.turns.output import Output, done_of, executed_events, proposal_events
+from sayso.turns.request import Request
+from sayso.wire.events import (
+    ApprovalRequested,
+    Done,
+    Event,
+    MessageAdded,
+    StopReason,
+    TextDelta,
+    fold_done,
+)
 from sayso.wire.lenient_json import dump_json
-from sayso.wire.masking import mask
-from sayso.wire.messages import AgentMessage, Data
+from sayso.wire.masking import NO_SECRETS, mask
+from sayso.wire.messages import AgentMessage
 from sayso.wire.session import Session
 
 _STATED = (
@@ -29,136 +39,168 @@ _STATED = (
 ).split()
 
 
-async def suspend(
-    turn: RunningTurn,
+class Answer(NamedTuple):
+    """How a turn ends, beside the text that it has sent: `reply` is what user code answered, whole,
+    `pending` are the calls that wait, of `suspended` where the turn proposes them."""
+
+    stop: StopReason
+    settled: Settled = NOTHING_DECIDED
+    pending: Sequence[Proposal] = ()
+    suspended: SuspendedTurn | None = None
+    reply: AgentMessage | None = None
+
+
+async def answer_given(request: Request, given: AgentMessage, out: Output) -> Answer:
+    """Send an interceptor's own reply; it can propose nothing."""
+    data = given.data.model_copy(update={"tool_calls": [], "cmds": [], "approvals": []})
+    reply = given.model_copy(update={"data": data})
+    request.set_session(data.session)
+    await out.outcomes(data)
+    await out.write(reply.content)
+    return Answer("end_turn", reply=reply)
+
+
+async def suspended(
+    request: Request,
+    settled: Settled,
     proposals: Sequence[Proposal],
-    transcript: Sequence[Turn],
-    prefix: str,
+    out: Output,
+    transcript: Sequence[Turn] = (),
+    prefix: str = "",
     reply: AgentMessage | None = None,
-) -> None:
-    """End the turn with new proposals, recorded before anybody can see them."""
-    if turn.session.conversation is None and any(p.kind == "command" for p in proposals):
-        turn.session.conversation = secrets.token_hex(16)
-    key = turn.session.conversation or ""
-    references = turn.references or approvals.references(turn.said)
-    tools = [tool.name for tool in turn.engine.agent.definitions]
-    hidden, fresh_ids = hidden_turns(transcript, turn.secrets, tools)
-    suspended = SuspendedTurn(
+) -> Answer:
+    """The end of a turn with new proposals, which are recorded before anybody can see them."""
+    session = request.session
+    if session.conversation is None and any(p.kind == "command" for p in proposals):
+        session.conversation = secrets.token_hex(16)
+    key, reference = session.conversation or "", request.digests()[-1]
+    tools = [tool.name for tool in request.engine.agent.definitions]
+    hidden, fresh_ids = hidden_turns(transcript, request.secrets, tools)
+    who = request.who
+    turn = SuspendedTurn(
         id=secrets.token_hex(16),
         created=0.0,
         conversation=key,
-        reference=references[-1],
-        principal=turn.who.principal,
-        tenant=turn.who.tenant,
-        user=turn.who.user,
+        reference=reference,
+        principal=who.principal,
+        tenant=who.tenant,
+        user=who.user,
         transcript=dump_turns(hidden),
-        # A provider refuses blocks of its own that read otherwise.
+        # Providers refuse blocks of their own that were changed.
         prefix=prefix if hidden is transcript else "",
         calls=[p.id for p in proposals],
-        from_callable=turn.engine.agent.function is not None,
+        from_callable=request.engine.agent.function is not None,
     )
-    if turn.out.held:
-        await _alter_texts(turn, proposals, descriptions=suspended.from_callable)
+    if out.held:
+        await _alter_texts(request, proposals, descriptions=turn.from_callable)
     for i, p in enumerate(proposals):
-        p.turn, p.index = suspended.id, i
-        p.conversation, p.reference = key, references[-1]
+        p.turn, p.index = turn.id, i
+        p.conversation, p.reference = key, reference
         p.call_id = fresh_ids.get(p.call_id, p.call_id)
-        p.intent = mask(p.intent, turn.secrets)
-        if suspended.from_callable:
-            # Of any other agent they are its tools' own.
-            p.description = mask(p.description, turn.secrets)
-            p.input_description = mask(p.input_description, turn.secrets)
-    await finish(turn, "approval_required", pending=proposals, suspended=suspended, reply=reply)
+        p.intent = mask(p.intent, request.secrets)
+        if turn.from_callable:
+            # The descriptions of other agents come from their tools.
+            p.description = mask(p.description, request.secrets)
+            p.input_description = mask(p.input_description, request.secrets)
+    return Answer("approval_required", settled, proposals, turn, reply)
 
 
 async def _alter_texts(
-    turn: RunningTurn, proposals: Sequence[Proposal], *, descriptions: bool
+    request: Request, proposals: Sequence[Proposal], *, descriptions: bool
 ) -> None:
-    """Have the response interceptors see what the agent says of its proposals, as they see its
-    reply: intents are its words, and so are the descriptions that a callable gives."""
+    """Have the response interceptors alter the agent's words about its proposals, as they alter its
+    reply: intents, and the descriptions that a callable gives."""
     said = [p.intent for p in proposals]
     said += [p.description for p in proposals if descriptions]
-    altered = await altered_texts(turn, said)
+    altered = await altered_texts(request, said)
     for p in proposals:
         p.intent = altered.get(p.intent, p.intent)
         if descriptions:
             p.description = altered.get(p.description, p.description)
 
 
-async def finish(
-    turn: RunningTurn,
-    stop: StopReason,
-    *,
-    pending: Sequence[Proposal] = (),
-    suspended: SuspendedTurn | None = None,
-    reply: AgentMessage | None = None,
-) -> None:
+async def finish(request: Request, answer: Answer, out: Output) -> None:
     """Alter, record and send the rest of the reply; no event follows."""
-    last = done(turn, stop, reply)
-    stated = proposal_events(pending, plain=turn.caller.plain) if pending else []
+    last, pending = done(request, answer.stop, answer.reply), answer.pending
+    stated = proposal_events(pending, plain=request.caller.plain) if pending else []
     ending: list[Event] = [*stated, last]
     altered = None
-    if turn.out.held:
-        # What interceptors do to the session in place is no part of what is recorded.
+    if out.held:
+        # Interceptors may change the session in place; that must not be recorded.
         last.session = copy.deepcopy(last.session)
-        altered = await alter(turn, ending)
-    if suspended is not None or turn.continuing is not None:
-        await _record(turn, stop, pending, suspended, last)
-        turn.continuing = None
-    if suspended is not None and turn.events_on:
-        await turn.fire(ApprovalRequested([approvals.approval(row) for row in pending]))
+        altered = await alter(request, ending, out)
+    if answer.suspended is not None or answer.settled.continuing is not None:
+        await _record(request, answer, last, out)
+    if answer.suspended is not None:
+        await request.fire(ApprovalRequested([approvals.approval(row) for row in pending]))
     if altered is not None:
-        _keep_conversation(turn, altered)
-        if turn.caller.request_fields:
+        _keep_conversation(request, altered)
+        if request.caller.request_fields:
             altered.meta_data.setdefault("request_context", last.meta_data["request_context"])
-    if turn.events_on:
-        await turn.fire(MessageAdded(_copied(altered or _spoken(turn, ending))))
-    await turn.out.finish(ending, altered)
+    if request.engine.events_on:
+        await request.fire(MessageAdded(_copied(altered or _spoken(ending, out))))
+    await out.finish(ending, altered)
 
 
-async def report_before_failing(turn: RunningTurn) -> None:
-    """Send the outcomes of calls that the turn has carried out and not reported: it fails now, and
-    a caller who reads of the failure alone would ask for them again.
+async def finish_blocked(request: Request, error: Blocked, out: Output) -> None:
+    """End the turn with what a guard says in place of its reply."""
+    last = done(request, "blocked")
+    last.meta_data["blocked"] = {"code": error.code}
+    out.drop()
+    words = f"\n\n{error.message}" if out.text else error.message
+    said: list[Event] = [TextDelta(words)] if error.message else []
+    await out.finish([*said, last])
+
+
+async def finish_silently(request: Request, out: Output) -> None:
+    """End the turn without a reply."""
+    out.drop()
+    await out.finish([done(request, "silent")])
+
+
+async def report_before_failing(request: Request, out: Output) -> None:
+    """Send the outcomes of calls that the failing turn has carried out and not reported: a caller
+    who reads of the failure alone would ask for them again.
 
     Response interceptors see them as they see a reply; where one fails, they are not sent.
     """
-    rows = turn.found.rows
-    ran = {g.proposal.id for g in turn.found.grants if rows[g.proposal.id].state in RAN}
-    if not ran or (turn.out.reported and not turn.out.held):
+    ran = [row.id for row in out.carried_out.values() if row.state in RAN]
+    if not ran or out.decided is None or (out.has_reported and not out.held):
         return
-    data = turn.data = Data()
-    collect_outcomes(turn, ran)
-    if turn.out.held:
-        turn.out.drop()
-        await turn.out.outcomes(data)
-        data = (await alter(turn, [Done()])).data
-    await turn.out.release(executed_events(data))
+    data = outcomes_of(replace(out.decided, rows=out.decided.rows | out.carried_out), ran)
+    if out.held:
+        out.drop()
+        await out.outcomes(data)
+        request = request._replace(seen=out.seen or request.seen)
+        data = (await alter(request, [Done()], out)).data
+    await out.release(executed_events(data))
 
 
-def done(turn: RunningTurn, stop: StopReason, reply: AgentMessage | None = None) -> Done:
+def done(request: Request, stop: StopReason, reply: AgentMessage | None = None) -> Done:
     """The turn's `done` event, with the echo of the request fields and the session."""
     last = Done(stop)
     if reply is not None:
         last = done_of(reply, stop)
         last.meta_data = dict(last.meta_data)
-    if turn.caller.request_fields:
-        echo = mask(dict(turn.caller.request_fields), turn.secrets)
+    if request.caller.request_fields:
+        echo = mask(dict(request.caller.request_fields), request.secrets)
         last.meta_data["request_context"] = echo
-    last.session = hidden_session(turn.session, turn.secrets)
+    session, hidden = request.session, request.secrets
+    last.session = session.dump() if hidden is NO_SECRETS else hidden_session(session, hidden)
     return last
 
 
-def _keep_conversation(turn: RunningTurn, reply: AgentMessage) -> None:
-    key = turn.session.conversation
+def _keep_conversation(request: Request, reply: AgentMessage) -> None:
+    key = request.session.conversation
     if key is not None:
         session = Session(reply.data.session)
         session.conversation = key
         reply.data.session = session.dump()
 
 
-def _spoken(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
-    reply = turn.out.whole(ending)
-    reply.content = "".join(turn.out.text)
+def _spoken(ending: Sequence[Event], out: Output) -> AgentMessage:
+    reply = out.whole(ending)
+    reply.content = "".join(out.text)
     return reply
 
 
@@ -167,30 +209,24 @@ def _copied(reply: AgentMessage) -> AgentMessage:
     return AgentMessage.model_validate(json.loads(dump_json(reply)))
 
 
-async def _record(
-    turn: RunningTurn,
-    stop: StopReason,
-    pending: Sequence[Proposal],
-    suspended: SuspendedTurn | None,
-    last: Done,
-) -> None:
+async def _record(request: Request, answer: Answer, last: Done, out: Output) -> None:
     """Write proposals and the recorded reply before anybody can see them."""
-    recorded = None
-    if turn.continuing is not None:
-        reply = AgentMessage(content="".join(turn.out.text), data=turn.data.model_copy())
-        # The echo is of each request's own fields.
+    recorded, continuing = None, answer.settled.continuing
+    if continuing is not None:
+        reply = AgentMessage(content="".join(out.text), data=out.reported)
+        # Each request gets the echo of its own fields.
         meta_data = {k: v for k, v in last.meta_data.items() if k != "request_context"}
         fold_done(replace(last, meta_data=meta_data), reply)
+        turns = [id_ for id_, _ in continuing.turns]
         recorded = {
-            "reply": hidden_reply(reply, turn.secrets),
-            "stop_reason": stop,
-            "answers": turn.references[-1],
-            "proposals": [_plain(row) for row in pending],
-            "known": decided_calls(turn, [id_ for id_, _ in turn.continuing.turns]),
+            "reply": hidden_reply(reply, request.secrets),
+            "stop_reason": answer.stop,
+            "answers": request.references[-1],
+            "proposals": [_plain(row) for row in answer.pending],
+            "known": known_to_reply(answer.settled.decided, turns),
         }
-    await turn.engine.ledger.propose(
-        suspended, list(pending) if suspended else [], turn.continuing, recorded
-    )
+    proposed = list(answer.pending) if answer.suspended else []
+    await request.engine.ledger.propose(answer.suspended, proposed, continuing, recorded)
 
 
 def _plain(row: Proposal) -> dict[str, Any]:

@@ -8,12 +8,14 @@ from typing import Any
 
 from sayso.conversation import approvals
 from sayso.decisions.execution import change_of, state_of
+from sayso.decisions.settling import look
 from sayso.errors import AgentError, Blocked, InvalidRequest, Silence
 from sayso.ledger import OPEN, Proposal
 from sayso.ledger.choices import Choice
 from sayso.plugins.implementations import Impl
-from sayso.turns.decisions import look
-from sayso.turns.state import RunningTurn
+from sayso.turns.output import Output
+from sayso.turns.request import Request
+from sayso.turns.settle import deciding
 from sayso.wire.events import Event
 from sayso.wire.messages import (
     AgentMessage,
@@ -25,91 +27,93 @@ from sayso.wire.messages import (
 from sayso.wire.requests import check_messages
 from sayso.wire.session import Session
 
-# They leave as recorded, whatever stands here.
+# Proposals are sent as they were recorded, whatever an interceptor does to these fields.
 _PROPOSALS = {"data": {"tool_calls", "cmds", "approvals"}}
 
 
-async def intercept(turn: RunningTurn) -> AgentMessage | None:
+async def intercept(request: Request, out: Output) -> tuple[Request, AgentMessage | None]:
     """Run the request interceptors, one strictly after another; an answer ends the turn."""
-    implementations = turn.engine.plugins.implementations("intercept_request")
+    implementations = request.engine.plugins.implementations("intercept_request")
     if implementations or any(
         m.data is not None and approvals.has_state(m.data)
-        for m in beyond_text(turn.request.messages)
+        for m in beyond_text(request.received.messages)
     ):
-        await _show(turn)
+        request = await _shown(request, out)
     answer = None
     for impl in implementations:
-        bound = impl.bound(request=turn.seen, context=turn.context, host=turn.engine.host)
-        given = await _call(turn, bound, impl.plugin)
+        bound = impl.bound(request=request.seen, context=request.context, host=request.engine.host)
+        given = await _call(request, bound, impl.plugin)
         if isinstance(given, AgentMessage):
             answer = given
             break
         if isinstance(given, ChatRequest):
-            turn.seen = given
+            request = request._replace(seen=given)
         elif given is not None:
             raise AgentError(
                 f"a request interceptor returned what is no request: plugin {impl.plugin!r}"
             )
     if implementations:
-        _check_request(turn, implementations)
-    return answer
+        _check_request(request, implementations)
+    return request, answer
 
 
-def _check_request(turn: RunningTurn, implementations: Sequence[Impl]) -> None:
+def _check_request(request: Request, implementations: Sequence[Impl]) -> None:
     """Raise AgentError if the interceptors left no valid request; nothing has run yet."""
     failure = f"a request interceptor left no valid request, of {_among(implementations)}"
-    # A dict is easily taken for a Message.
-    messages = turn.seen.messages or []
+    # Authors may return dicts by mistake.
+    messages = request.seen.messages or []
     if not all(isinstance(m, Message) and isinstance(m.content, str) for m in messages):
         raise AgentError(f"{failure}: each message is a Message")
     try:
-        check_messages(turn.seen)
+        check_messages(request.seen)
     except InvalidRequest as error:
         raise AgentError(failure) from error
 
 
-async def _show(turn: RunningTurn) -> None:
-    """Prepare the request as user code sees it; refuse here what would be refused later."""
+async def _shown(request: Request, out: Output) -> Request:
+    """The request as user code sees it; refused here is what would be refused later."""
     live: set[str] = set()
     states: dict[str, str] = {}
     decided: Sequence[tuple[Choice, Proposal]] = ()
-    if turn.involved:
-        looked = await look(turn)
+    if request.involved:
+        looked = await look(deciding(request, out))
         decided = looked.chosen
         live = {row.id for c, row in looked.chosen if c.approved and row.state in OPEN}
         states = {row.id: row.state for row in looked.rows.values()}
-    turn.seen = approvals.as_seen(turn.request, live, states, decided)
+    seen = approvals.as_seen(request.received, live, states, decided)
+    return request._replace(seen=seen)
 
 
-async def alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
+async def alter(request: Request, ending: Sequence[Event], out: Output) -> AgentMessage:
     """The reply after the response interceptors, one strictly after another."""
     # A copy: what interceptors do to it in place must not reach the proposals.
-    reply = turn.out.whole(ending).model_copy(deep=True)
+    reply = out.whole(ending).model_copy(deep=True)
     reply.data.session = Session(reply.data.session).shown()
-    return await _altered(turn, reply)
+    return await _altered(request, reply)
 
 
-async def altered_texts(turn: RunningTurn, texts: Iterable[str | None]) -> dict[str | None, str]:
+async def altered_texts(request: Request, texts: Iterable[str | None]) -> dict[str | None, str]:
     """Each text of the agent that leaves beside its reply, such as the intent of a call, as the
     response interceptors leave it; they get it as the content of a message of its own."""
     altered: dict[str | None, str] = {}
     for text in dict.fromkeys(texts):
         if text:
-            altered[text] = (await _altered(turn, AgentMessage(content=text))).content
+            altered[text] = (await _altered(request, AgentMessage(content=text))).content
     return altered
 
 
-async def _altered(turn: RunningTurn, reply: AgentMessage) -> AgentMessage:
-    for impl in turn.engine.plugins.implementations("intercept_response"):
-        shown, before = copy.deepcopy(reply.data.session), state_of(turn.session)
+async def _altered(request: Request, reply: AgentMessage) -> AgentMessage:
+    for impl in request.engine.plugins.implementations("intercept_response"):
+        shown, before = copy.deepcopy(reply.data.session), state_of(request.session)
         bound = impl.bound(
-            response=reply, request=turn.seen, context=turn.context, host=turn.engine.host
+            response=reply, request=request.seen, context=request.context, host=request.engine.host
         )
-        given = await _call(turn, bound, impl.plugin)
+        given = await _call(request, bound, impl.plugin)
         if isinstance(given, str):
             reply.content = given
         elif isinstance(given, AgentMessage):
-            # They may keep it for all callers; it gets this one's session.
+            # The interceptor may keep this message for all callers, so the session of this one goes
+            # into a copy.
             reply = given if given is reply else given.model_copy(deep=True)
         elif given is not None:
             raise AgentError(
@@ -117,20 +121,20 @@ async def _altered(turn: RunningTurn, reply: AgentMessage) -> AgentMessage:
             )
         if not isinstance(reply.data, Data) or not isinstance(reply.data.session, Mapping | None):
             raise AgentError(f"a response interceptor left no valid message, of {impl.plugin!r}")
-        _keep_session(turn, reply, shown, before)
-    _check_reply(turn, reply)
+        _keep_session(request, reply, shown, before)
+    _check_reply(request, reply)
     return reply
 
 
-def _check_reply(turn: RunningTurn, reply: AgentMessage) -> None:
+def _check_reply(request: Request, reply: AgentMessage) -> None:
     """Raise AgentError if the interceptors left no valid message."""
     try:
         if not isinstance(reply.content, str):
-            # Pydantic takes bytes for text, where no event does.
+            # Pydantic accepts bytes as text; events do not.
             raise TypeError(f"a content of {type(reply.content).__name__}")
         AgentMessage.model_validate(reply.model_dump(exclude=_PROPOSALS, warnings=False))
     except (TypeError, ValueError) as error:
-        among = _among(turn.engine.plugins.implementations("intercept_response"))
+        among = _among(request.engine.plugins.implementations("intercept_response"))
         raise AgentError(f"a response interceptor left no valid message, of {among}") from error
 
 
@@ -140,7 +144,7 @@ def _among(implementations: Sequence[Impl]) -> str:
 
 
 def _keep_session(
-    turn: RunningTurn,
+    request: Request,
     reply: AgentMessage,
     shown: dict[str, Any] | None,
     before: dict[str, Any] | None,
@@ -150,19 +154,19 @@ def _keep_session(
     The interceptor was shown `shown` in the reply; `before` was the state of the context's session.
     """
     stated = shown if reply.data.session is None else dict(reply.data.session)
-    change = change_of(before, turn.session, turn.secrets)
+    change = change_of(before, request.session, request.secrets)
     if change is not None:
         merged = {**(stated or {}), **change["set"]}
         stated = {k: v for k, v in merged.items() if k not in change["delete"]}
-    # What the interceptor holds may change in place.
+    # The interceptor may keep this object and change it.
     reply.data.session = copy.deepcopy(stated)
 
 
-async def _call(turn: RunningTurn, bound: Callable[[], Any], plugin: str) -> Any:
+async def _call(request: Request, bound: Callable[[], Any], plugin: str) -> Any:
     """The result of an interceptor; whatever it raises except Blocked and Silence is an
     AgentError."""
     try:
-        return await turn.engine.call_hook(bound, plugin)
+        return await request.engine.call_hook(bound, plugin)
     except (Blocked, Silence, AgentError):
         raise
     except Exception as error:

@@ -2,109 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from sayso.conversation import approvals
 from sayso.ledger import RAN, Proposal
-from sayso.ledger.choices import Choice
-from sayso.turns.state import RunningTurn
-from sayso.wire.messages import beyond_text
+from sayso.ledger.choices import Choice, Decided
+from sayso.turns.plan import Asking
+from sayso.wire.messages import Data, Message, beyond_text
 from sayso.wire.session import Session
 
 
-def heard(turn: RunningTurn) -> set[str]:
+def reported_in(messages: Sequence[Message]) -> frozenset[str]:
     """The calls whose outcome the client has received: its session has their changes."""
-    messages = beyond_text(turn.request.messages)
-    return {outcome.id for m in messages if m.data is not None for outcome in m.data.outcomes}
+    return frozenset(
+        outcome.id
+        for message in beyond_text(messages)
+        if message.data is not None
+        for outcome in message.data.outcomes
+    )
 
 
-def catch_up(turn: RunningTurn, known: set[str]) -> None:
-    """Apply to the session the changes of calls whose outcome the client has not received."""
-    for row in sorted(_unheard(turn), key=lambda row: row.finished or 0.0):
-        if row.session and row.id not in known:
-            _apply(turn.session, row.session)
-            known.add(row.id)
+def catch_up(session: Session, asking: Asking, known: frozenset[str]) -> frozenset[str]:
+    """Apply to the session the changes of calls whose outcome the client has not received, unless
+    they are `known`; gives those whose changes the session has now."""
+    rows = {row.id: row for row in _unreported(asking) if row.session and row.id not in known}
+    for row in sorted(rows.values(), key=lambda row: row.finished or 0.0):
+        _apply(session, row.session or {})
+    return known | rows.keys()
 
 
-def _unheard(turn: RunningTurn) -> list[Proposal]:
+def _unreported(asking: Asking) -> Iterable[Proposal]:
     """The calls whose outcome the client may not know: those that its newest message decides, and
     all calls of a turn at which the history ends and that has not continued since."""
-    found, rows = turn.found, turn.found.rows
-    here = {row.turn for choice, row in found.chosen if not choice.copy}
-    here |= last_turns(turn)
-    here = {id_ for id_ in here & found.turns.keys() if not found.turns[id_].reply}
-    decided = [rows[row.id] for choice, row in found.chosen if choice.newest]
-    return [*decided, *(row for row in rows.values() if row.turn in here)]
+    found = asking.found
+    yield from (found.rows[row.id] for choice, row in found.chosen if choice.newest)
+    here = {row.turn for choice, row in found.chosen if not choice.copy} | asking.last_turns
+    yield from (row for row in found.rows.values() if row.turn in here and _waits(found, row))
 
 
-def last_turns(turn: RunningTurn) -> set[str]:
-    """The turns whose calls the newest assistant message shows."""
-    rows = turn.found.rows
-    return {rows[id_].turn for id_ in approvals.last_shown(turn.request.messages) if id_ in rows}
-
-
-def decided_calls(turn: RunningTurn, turns: Collection[str]) -> list[str]:
-    """The calls of which a continuation of `turns` tells: those of them that have been carried out
-    or rejected, those that a callable is about to carry out, and all that this request decides."""
-    found = turn.found
-    here = {row.id for choice, row in found.chosen if not choice.copy}
-    here |= {grant.proposal.id for grant in found.grants}
-    known: list[str] = []
-    for row in found.rows.values():
-        ended = row.state in RAN or row.state == "REJECTED"
-        decided = ended or row.state in ("APPROVED", "EXECUTING")
-        told = ended or (row.state == "APPROVED" and row.turn in found.callables)
-        if (row.id in here and decided) or (row.turn in turns and told):
-            known.append(row.id)
-    return known
+def _waits(found: Decided, row: Proposal) -> bool:
+    """Whether the call is of a turn of the requester that has never been continued."""
+    suspended = found.turns.get(row.turn)
+    return suspended is not None and not suspended.reply
 
 
 def _apply(session: Session, change: Mapping[str, Any]) -> None:
     for key, value in change.get("set", {}).items():
-        # Changed in place, a value may be what no caller could send back.
+        # User code may have changed a value in place to one that no caller could send back.
         with suppress(ValueError):
             session.set(key, value)
     for key in change.get("delete", ()):
         session.delete(key)
 
 
-def collect_outcomes(turn: RunningTurn, ran: set[str]) -> None:
-    """Fill `data` with the outcomes to report, each in the list that carried its decision."""
-    told: set[tuple[str, bool]] = set()
-    for choice, chosen in turn.found.chosen:
-        row = turn.found.rows[chosen.id]
-        if (row.id, choice.through_approvals) in told:
-            continue
-        told.add((row.id, choice.through_approvals))
-        if row.purged:
-            # Its outcome stands in the recorded reply, while that is kept.
-            continue
-        rejected = row.state == "REJECTED" and choice.through_approvals
-        if not rejected and row.state not in RAN:
-            continue
-        if row.id not in ran and not choice.newest and not _untold(turn, choice, row):
-            continue
-        _tell(turn, row, choice.through_approvals)
-    # What a callable has run may have been approved by messages that are no choice of this request.
-    named = {id_ for id_, _ in told}
-    for grant in turn.found.grants:
-        row = turn.found.rows[grant.proposal.id]
-        if row.decision and row.id not in named and row.state in RAN:
-            _tell(turn, row, row.decision.through_approvals)
+def known_to_reply(found: Decided, turns: Collection[str]) -> list[str]:
+    """The calls that the reply of a continuation of `turns` tells of: those of them that have been
+    carried out or rejected, those that a callable is about to carry out, and all that this request
+    decides."""
+    here = {row.id for choice, row in found.chosen if not choice.copy}
+    here |= {grant.proposal.id for grant in found.grants}
+    known: list[str] = []
+    for row in found.rows.values():
+        ended = row.state in RAN or row.state == "REJECTED"
+        decided = ended or row.state in ("APPROVED", "EXECUTING")
+        given = ended or (row.state == "APPROVED" and row.turn in found.callables)
+        if (row.id in here and decided) or (row.turn in turns and given):
+            known.append(row.id)
+    return known
 
 
-def _tell(turn: RunningTurn, row: Proposal, through_approvals: bool) -> None:
+def outcomes_of(found: Decided, ran: Sequence[str]) -> Data:
+    """The outcomes to report, each in the list that carried its decision; `ran` are the calls that
+    this turn has carried out."""
+    data = Data()
+    named: set[tuple[str, bool]] = set()
+    for choice, chosen in found.chosen:
+        row = found.rows[chosen.id]
+        if (row.id, choice.through_approvals) in named:
+            continue
+        named.add((row.id, choice.through_approvals))
+        if _is_reported(found, choice, row, ran):
+            _report(data, row, choice.through_approvals)
+    # A callable may have run calls that were approved by messages which decide nothing now.
+    ids = {id_ for id_, _ in named}
+    for row in [found.rows[id_] for id_ in ran if id_ not in ids]:
+        if row.decision and row.state in RAN:
+            _report(data, row, row.decision.through_approvals)
+    return data
+
+
+def _is_reported(found: Decided, choice: Choice, row: Proposal, ran: Collection[str]) -> bool:
+    # The recorded reply has the outcome of a purged call, as long as it is kept.
+    if row.purged:
+        return False
+    if row.state not in RAN and not (row.state == "REJECTED" and choice.through_approvals):
+        return False
+    decided_before = not choice.copy and _waits(found, row)
+    return row.id in ran or choice.newest or decided_before
+
+
+def _report(data: Data, row: Proposal, through_approvals: bool) -> None:
     if through_approvals:
-        turn.data.executed_approvals.append(approvals.executed_approval(row))
+        data.executed_approvals.append(approvals.executed_approval(row))
     elif row.kind == "tool_call":
-        turn.data.executed_tool_calls.append(approvals.executed_tool_call(row))
+        data.executed_tool_calls.append(approvals.executed_tool_call(row))
     else:
-        turn.data.executed_cmds.append(approvals.executed_command(row))
-
-
-def _untold(turn: RunningTurn, choice: Choice, row: Proposal) -> bool:
-    """Whether the call was decided directly before, and no reply has reported its outcome yet."""
-    suspended = turn.found.turns.get(row.turn)
-    return not choice.copy and suspended is not None and not suspended.reply
+        data.executed_cmds.append(approvals.executed_command(row))

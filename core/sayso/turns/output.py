@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from pydantic_core import from_json
 
 from sayso.context import hidden_line
 from sayso.conversation.approvals import approval, command, tool_call
+from sayso.engine import Unrecorded
 from sayso.errors import ReplyTooLarge
+from sayso.gate import Outcome
 from sayso.hosting.streams import Sink
 from sayso.ledger import Proposal
+from sayso.ledger.choices import Decided
 from sayso.wire.events import (
     Approvals,
     Commands,
@@ -27,7 +32,8 @@ from sayso.wire.events import (
     fold,
 )
 from sayso.wire.lenient_json import dump_json
-from sayso.wire.messages import AgentMessage, Data
+from sayso.wire.masking import NO_SECRETS, Secrets
+from sayso.wire.messages import AgentMessage, ChatRequest, Data
 
 OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
 """The lists of `Data` that hold outcomes."""
@@ -83,17 +89,40 @@ class Output:
     is whole, and status lines say fixed words only (design, section 5, "Response interceptors").
     """
 
-    def __init__(self, sink: Sink, *, held: bool, limit: int, secrets: Sequence[str] = ()) -> None:
+    announced = False
+    """Whether the event handlers know of the user's message."""
+    decided: Decided | None = None
+    """The decisions of the request as they were recorded last."""
+    seen: ChatRequest | None = None
+    """The request as user code has seen it last, if that is not as it was received."""
+
+    def __init__(
+        self, sink: Sink, *, held: bool, limit: int, secrets: Secrets = NO_SECRETS
+    ) -> None:
         self._sink = sink
         self._limit = self._room = limit
-        self._secrets = secrets
+        self.secrets = secrets
         self._say = self._hold if held else sink.say
         self._held: list[Event] | None = [] if held else None
-        self._told: tuple[Event, ...] = ()
+        self._outcomes: dict[type[Event], Event] = {}
         self._closed = False
         self.shows_status = not isinstance(sink, Gathered)
         """Whether anybody can see a status line, so that it is worth while to make one."""
         self.text: list[str] = []
+
+    @cached_property
+    def carried_out(self) -> dict[str, Proposal]:
+        """The calls that the turn has carried out, with their outcomes."""
+        return {}
+
+    def ran(self, row: Proposal, outcome: Outcome) -> None:
+        """Note a call that the turn has carried out, for its report should the turn fail."""
+        self.carried_out[row.id] = row
+
+    @cached_property
+    def unrecorded(self) -> Unrecorded:
+        """Set when the store has long refused to record an outcome that this turn waits for."""
+        return asyncio.get_running_loop().create_future()
 
     @property
     def held(self) -> bool:
@@ -137,18 +166,30 @@ class Output:
 
     def working(self, event: IntermittentUpdate) -> None:
         """Send a status line of the agent's code, as `update`, without the request's secrets."""
-        self.update(hidden_line(event, self._secrets), "Working")
+        self.update(hidden_line(event, self.secrets), "Working")
+
+    async def write(self, text: str) -> None:
+        """Send or hold a text, if there is any."""
+        if text:
+            await self.send(TextDelta(text))
 
     async def outcomes(self, data: Data) -> None:
-        """Send or hold the outcomes of `data`."""
+        """Send or hold the outcomes of `data`, all that there are of a kind; a kind that has not
+        grown was reported before."""
         for event in executed_events(data):
-            self._told += (event,)
-            await self.send(event)
+            if self._outcomes.get(type(event)) != event:
+                self._outcomes[type(event)] = event
+                await self.send(event)
 
     @property
-    def reported(self) -> bool:
-        """Whether outcomes were sent, or held."""
-        return bool(self._told)
+    def reported(self) -> Data:
+        """The outcomes that were sent, or held."""
+        return fold(self._outcomes.values()).data
+
+    @property
+    def has_reported(self) -> bool:
+        """Whether there are any."""
+        return bool(self._outcomes)
 
     async def release(self, events: Sequence[Event]) -> None:
         """Send these events whatever is held."""
@@ -158,14 +199,15 @@ class Output:
 
     def whole(self, ending: Sequence[Event]) -> AgentMessage:
         """The reply that `ending` ends; its text is there only where it was held."""
-        events = self._told if self._held is None else self._held
-        # The `done` event states why the turn stopped in a field of its own.
+        events = self._outcomes.values() if self._held is None else self._held
+        # The `done` event has the stop reason in a field of its own.
         return fold([*events, *ending], stop_reason=False)
 
     def drop(self) -> None:
         """Forget what is held: another answer replaces it."""
         if self._held:
             self._held.clear()
+            self._outcomes.clear()
             self.text.clear()
 
     async def finish(self, ending: Sequence[Event], altered: AgentMessage | None = None) -> None:
@@ -176,7 +218,7 @@ class Output:
         *before, last = events
         await self.release(before)
         if not self._closed:
-            # First: a tool that outlives its turn may send status lines all the time.
+            # Close first: a tool that outlives its turn may go on sending status lines.
             self.close()
             self._sink.put_nowait(last)
 
@@ -222,11 +264,11 @@ def executed_events(data: Data) -> list[Event]:
     """The events that carry the outcomes of `data`, only those not empty."""
     events: list[Event] = []
     if data.executed_tool_calls:
-        events.append(ExecutedToolCalls(data.executed_tool_calls))
+        events.append(ExecutedToolCalls([*data.executed_tool_calls]))
     if data.executed_cmds:
-        events.append(ExecutedCommands(data.executed_cmds))
+        events.append(ExecutedCommands([*data.executed_cmds]))
     if data.executed_approvals:
-        events.append(ExecutedApprovals(data.executed_approvals))
+        events.append(ExecutedApprovals([*data.executed_approvals]))
     return events
 
 

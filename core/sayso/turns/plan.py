@@ -6,9 +6,10 @@ grants that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from sayso.conversation.approvals import last_shown
 from sayso.conversation.mentions import Mentions
@@ -47,12 +48,47 @@ class Asking:
         return Mentions(self.messages, self.found.chosen)
 
     @cached_property
+    def blocking(self) -> list[str]:
+        """The tool calls in the history that are pending: no new message comes before them."""
+        return [
+            row.id
+            for row in self.found.rows.values()
+            if row.kind == "tool_call" and row.state == "PENDING" and row.id in self.shown
+        ]
+
+    @property
     def stalled(self) -> bool:
         """Whether the request decides nothing and a tool call that its history shows is pending."""
-        return not self.decides and any(
-            row.kind == "tool_call" and row.state == "PENDING" and row.id in self.shown
-            for row in self.found.rows.values()
+        return not self.decides and bool(self.blocking)
+
+    @property
+    def continues_at_once(self) -> bool:
+        """Whether the request decides a single call, so that its turn continues as soon as that
+        call ends."""
+        found = self.found
+        turns = {row.turn for _, row in found.chosen}
+        return (
+            self.decides
+            and len(found.starts) == 1
+            and turns == {found.starts[0][1].turn}
+            and turns <= found.turns.keys()
         )
+
+    @property
+    def session_is_newer(self) -> bool:
+        """Whether the session of the request is newer than the reply to its decisions: it is
+        stated, and an assistant message stands, after the first message that makes each decision or
+        reports its outcome."""
+        spoken = [n for n, m in enumerate(self.messages) if m.role == "assistant"]
+        stated = [
+            n
+            for n, m in enumerate(self.messages)
+            if m.data is not None and m.data.session is not None
+        ]
+        newest = min(max(spoken, default=0), max(stated, default=0))
+        rows = {row.id: row for choice, row in self.found.chosen if not choice.copy}.values()
+        first = [decided_at(row, self.mentions) for row in rows]
+        return bool(first) and all(index is not None and index < newest for index in first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +148,24 @@ class Restate:
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
-    """Continue the suspended turns `own` of the requester, give its callable the decisions of the
-    turns `callables`, then ask the agent; with neither it is a turn like any other."""
+class Replay:
+    """Answer with the reply that was recorded for the same decisions."""
+
+    recorded: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AskModel:
+    """Continue the suspended turns `own` of the requester, then ask the model; without any it is a
+    turn like others."""
+
+    own: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AskFunction:
+    """Continue the suspended turns `own` of the requester and give the plain callable the decisions
+    of the turns `callables`, then ask it."""
 
     own: tuple[str, ...] = ()
     callables: tuple[str, ...] = ()
@@ -122,7 +173,10 @@ class GoOn:
     """Whether the callable is given decisions that earlier requests made."""
 
 
-def plan(asking: Asking) -> Restate | GoOn:
+Step = Restate | Replay | AskModel | AskFunction
+
+
+def plan(asking: Asking) -> Restate | AskModel | AskFunction:
     """The next step of the request, whose decisions are recorded and whose calls have run.
 
     Raises InvalidRequest (`nothing_to_answer`) for an empty message that nothing waits for.
@@ -137,11 +191,11 @@ def plan(asking: Asking) -> Restate | GoOn:
         return Restate(pending)
     if asking.blank and not touched and (restated := _shown(asking, standings)):
         return Restate(restated)
-    return GoOn(
-        tuple(s.id for s in touched if s.suspended is not None),
-        tuple(s.id for s in touched if s.from_callable),
-        bool(unacknowledged),
-    )
+    own = tuple(s.id for s in touched if s.suspended is not None)
+    if not asking.to_callable:
+        return AskModel(own)
+    callables = tuple(s.id for s in touched if s.from_callable)
+    return AskFunction(own, callables, bool(unacknowledged))
 
 
 def _shown(asking: Asking, standings: Iterable[Standing]) -> list[Proposal]:

@@ -1,23 +1,62 @@
-"""The calls that a callable's reply proposes."""
+"""The calls that a reply proposes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
+from sayso.commands.identity import shell_deed
 from sayso.conversation import approvals
 from sayso.conversation.hidden import input_holds_secret
+from sayso.decisions.places import place
+from sayso.decisions.requested import proposal
 from sayso.errors import AgentError
 from sayso.ledger import Proposal
 from sayso.turns.replies import INVALID
-from sayso.turns.state import RunningTurn
+from sayso.turns.request import Request
+from sayso.wire.masking import mask
 from sayso.wire.messages import AgentMessage, Approval, Command, Data, ToolCall
 
 
-def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:
-    """What a callable's reply proposes, under ids of Sayso's.
+class Proposing:
+    """The proposals of one reply, not yet recorded."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._place = place(request.context.stated_platform)
+
+    def call(self, **fields: Any) -> Proposal:
+        """A proposal of the request with these fields."""
+        request = self._request
+        # Mask before truncating: half a secret would not be recognised.
+        fields["intent"] = mask(fields.get("intent"), request.secrets)
+        agent = request.engine.agent.id
+        return proposal(request.who, agent=agent, context=self._place, **fields)
+
+    def command(
+        self,
+        command: Command,
+        call_id: str,
+        intent: str | None,
+        description: str = "A terminal command",
+    ) -> Proposal:
+        """A proposal of the request to run a terminal command."""
+        return self.call(
+            kind="command",
+            name="command",
+            input=approvals.command_input(command),
+            call_id=call_id,
+            description=description,
+            intent=intent,
+            **shell_deed(self._request.engine.agent.commands),
+        )
+
+
+def proposals_of(reply: AgentMessage, request: Request, known: Container[str]) -> list[Proposal]:
+    """What a callable's reply proposes, under ids of Sayso's; `known` are calls it only states
+    again.
 
     Raises AgentError for a call whose input no request could send back, or that holds a secret of
     the platform context.
@@ -25,33 +64,33 @@ def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:
     data = reply.data
     if not (data.tool_calls or data.cmds or data.approvals):
         return []
-    found = _proposed(data, turn)
+    found = _proposed(data, Proposing(request), known)
     for row in found:
-        if why := approvals.unsendable(row.input, turn.engine.limits.nesting):
+        if why := approvals.unsendable(row.input, request.engine.limits.nesting):
             raise AgentError(f"the agent proposed a call with an input that cannot be sent: {why}")
-    if any(input_holds_secret(row, turn.secrets) for row in found):
+    if any(input_holds_secret(row, request.secrets) for row in found):
         raise AgentError("the agent proposed a call that holds a secret of the platform context")
     return found
 
 
-def _proposed(data: Data, turn: RunningTurn) -> list[Proposal]:
+def _proposed(data: Data, proposing: Proposing, known: Container[str]) -> list[Proposal]:
     companions = {c.id for c in data.tool_calls} | {c.id for c in data.cmds if c.id}
 
     def is_new(item: ToolCall | Command | Approval) -> bool:
-        return not (item.execute or item.rejection_reason or item.id in turn.found.rows)
+        return not (item.execute or item.rejection_reason or item.id in known)
 
-    found = [_tool_call(call, turn) for call in data.tool_calls if is_new(call)]
+    found = [_tool_call(call, proposing) for call in data.tool_calls if is_new(call)]
     found += [
-        turn.new_command(command, command.id or f"command-{n}", command.intent)
+        proposing.command(command, command.id or f"command-{n}", command.intent)
         for n, command in enumerate(data.cmds)
         if is_new(command)
     ]
     others = [item for item in data.approvals if item.id not in companions]
-    return found + [_approval(item, turn) for item in others if is_new(item)]
+    return found + [_approval(item, proposing) for item in others if is_new(item)]
 
 
-def _tool_call(call: ToolCall, turn: RunningTurn) -> Proposal:
-    return turn.new_proposal(
+def _tool_call(call: ToolCall, proposing: Proposing) -> Proposal:
+    return proposing.call(
         kind="tool_call",
         name=call.name,
         input=call.input,
@@ -62,10 +101,10 @@ def _tool_call(call: ToolCall, turn: RunningTurn) -> Proposal:
     )
 
 
-def _approval(item: Approval, turn: RunningTurn) -> Proposal:
+def _approval(item: Approval, proposing: Proposing) -> Proposal:
     if item.type == "command":
-        return turn.new_command(_command(item.input), item.id, item.intent, item.description)
-    return turn.new_proposal(
+        return proposing.command(_command(item.input), item.id, item.intent, item.description)
+    return proposing.call(
         kind="tool_call",
         name=item.name,
         input=item.input,

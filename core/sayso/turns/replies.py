@@ -6,15 +6,17 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextvars import Context
 from dataclasses import replace
 from types import AsyncGeneratorType
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from pydantic import ValidationError
 
 from sayso.context import RequestContext
+from sayso.decisions.settling import NOTHING_DECIDED
 from sayso.errors import AgentError, ReplyTooLarge
-from sayso.turns.outcomes import collect_outcomes
-from sayso.turns.output import OUTCOMES, done_of, executed_events
-from sayso.turns.state import RunningTurn
+from sayso.ledger.choices import Decided
+from sayso.turns.outcomes import outcomes_of
+from sayso.turns.output import OUTCOMES, Output, done_of, executed_events
+from sayso.turns.request import Request
 from sayso.wire.events import (
     Approvals,
     Commands,
@@ -35,10 +37,11 @@ from sayso.wire.events import (
 )
 from sayso.wire.messages import AgentMessage, Data
 from sayso.workers import cancelled_here, let_cancel
+from sayso.workers.code import beginning
 from sayso.workers.places import Place
 
 INVALID = "the agent returned neither text nor a message"
-"""What is wrong with a reply that is none."""
+"""The error for a result that is no reply."""
 _STATED = ("timestamp", "user", "agent")
 _ITEMS = 100_000
 """Events beside text that a callable may give in a turn: a status line of each percent, and many
@@ -46,21 +49,30 @@ more."""
 _EVENTS = frozenset(get_args(Event))
 
 
+class Said(NamedTuple):
+    """What a callable answers: a text where it is nothing else, as much of it as is not sent."""
+
+    reply: AgentMessage | str
+    stop: StopReason = "end_turn"
+
+
 async def reply_of(
-    turn: RunningTurn,
-    function: Callable[..., Any],
+    request: Request,
+    out: Output,
     *,
-    quiet: bool,
+    begin: Callable[[], None] | None = None,
     place: Place | None = None,
     context: RequestContext | None = None,
-) -> AgentMessage | str:
-    """The reply of the callable; a text where it is nothing else, as much of it as is not sent.
-
-    With `quiet` nothing is sent while it streams. It begins in `place` where there is one, and gets
-    `context` in place of the request's.
-    """
-    agent, code = turn.engine.agent, turn.engine.code
-    given = [turn.seen.messages.copy(), context or turn.context, turn.session]
+) -> Said:
+    """The reply of the callable. One that carries calls out has `begin` as its first step, begins
+    in `place`, and gets `context` in place of the request's; nothing of it is sent while it
+    streams."""
+    agent, code = request.engine.agent, request.engine.code
+    function = agent.function
+    assert function is not None
+    if begin is not None:
+        function = beginning(function, begin)
+    given = [request.seen.messages.copy(), context or request.context, request.session]
     arguments = given[: agent.argument_count]
     own: Context | None = None
     if agent.generates:
@@ -69,17 +81,17 @@ async def reply_of(
         result, own = await code.begin(function, *arguments, place=place)
         place = None
     if type(result) is str:
-        return result
+        return Said(result)
     if isinstance(result, (list, tuple)):
         result = iter(result)
     elif type(result) in _EVENTS or is_event(result):
         result = iter((result,))
-    # The abstract classes take their time to say so of a generator.
+    # Check for a generator first: the abstract classes are slow to recognise one.
     if type(result) is AsyncGeneratorType or isinstance(result, (AsyncIterator, Iterator)):
-        collected = _Collected(turn, quiet)
+        collected = _Collected(request, out, quiet=begin is not None)
         await collected.all_of(code.items(result, own, place))
-        return "" if collected.only_text and not quiet else collected.whole()
-    return _message(result)
+        return collected.said()
+    return Said(_message(result))
 
 
 def _event(sent: Mapping[str, Any]) -> Event:
@@ -120,13 +132,16 @@ def _valid(reply: AgentMessage) -> AgentMessage:
 class _Collected:
     """The items of a streaming callable as one reply, its text sent on as it comes."""
 
-    def __init__(self, turn: RunningTurn, quiet: bool) -> None:
-        self.turn = turn
+    stop: StopReason = "end_turn"
+
+    def __init__(self, request: Request, out: Output, *, quiet: bool) -> None:
+        self.request = request
+        self.out = out
         self.quiet = quiet
         self.only_text = True
         self.items = 0
-        # What is not quiet has been said.
-        self.text: list[str] = [] if quiet else turn.out.text
+        # If it is not quiet, this text has been sent.
+        self.text: list[str] = [] if quiet else out.text
         self._reply: AgentMessage | None = None
 
     @property
@@ -139,24 +154,26 @@ class _Collected:
     async def all_of(self, items: AsyncIterator[Any]) -> None:
         """Take every item; for text at the least possible cost, since most items are a few
         letters."""
-        say = self._keep if self.quiet else self.turn.out.say
-        unheard = cancelled_here()
+        say = self._keep if self.quiet else self.out.say
+        cancelled = cancelled_here()
         try:
             async for item in items:
                 if type(item) is not str or self._reply is not None:
                     await self.add(item)
                 elif item and say(item):
-                    await self.turn.out.caught_up()
-                if unheard:
-                    await let_cancel(unheard)
+                    await self.out.caught_up()
+                if cancelled:
+                    await let_cancel(cancelled)
         finally:
             if close := getattr(items, "aclose", None):
                 await close()
 
-    def whole(self) -> AgentMessage:
-        """The reply that the items amount to."""
+    def said(self) -> Said:
+        """The reply that the items amount to; an empty text where nothing is left to be sent."""
+        if self.only_text and not self.quiet:
+            return Said("")
         self.reply.content = "".join(self.text)
-        return self.reply
+        return Said(self.reply, self.stop)
 
     async def add(self, item: object) -> None:
         """Take one item: text, an event, also as it is sent, or a whole message."""
@@ -172,7 +189,7 @@ class _Collected:
         data = self.reply.data
         match item:
             case IntermittentUpdate(text=str(), content=dict()):
-                self.turn.out.working(item)
+                self.out.working(item)
             case ToolCalls():
                 data.tool_calls += item.tool_calls
             case Approvals():
@@ -189,28 +206,28 @@ class _Collected:
                 await self._whole(_message(item))
 
     def _keep(self, text: str) -> None:
-        self.turn.out.take(text)
+        self.out.take(text)
         self.text.append(text)
 
     async def _text(self, text: str) -> None:
         if self.quiet:
             self._keep(text)
         elif text:
-            # Outcomes leave before the text that comes after them.
+            # Send the outcomes before the text that follows them.
             await self._outcomes()
-            await self.turn.out.send(TextDelta(text))
+            await self.out.send(TextDelta(text))
 
     async def _outcomes(self) -> None:
         data = self.reply.data
         if data.outcomes or data.executed_cmds:
-            await send_outcomes(self.turn, self.reply)
+            await send_outcomes(NOTHING_DECIDED.decided, self.reply, self.out)
             for name in OUTCOMES:
                 setattr(data, name, [])
 
     def _rest(self, done: Done) -> None:
         if done.stop_reason not in get_args(StopReason):
             raise AgentError(INVALID)
-        self.turn.stop = done.stop_reason
+        self.stop = done.stop_reason
         reply, data = self.reply, dict(done.data or {})
         if links := reply.data.url_configs:
             data["url_configs"] = [*links, *data.get("url_configs", [])]
@@ -235,24 +252,18 @@ def _stated_failure(event: ErrorEvent) -> AgentError:
     return failure
 
 
-async def send_outcomes(turn: RunningTurn, reply: AgentMessage) -> None:
-    ran = {g.proposal.id for g in turn.found.grants}
-    given = {g.proposal.call_id for g in turn.found.grants}
-    already = Data(
-        executed_tool_calls=[e for e in reply.data.executed_tool_calls if e.id not in ran | given],
-        executed_cmds=[] if ran else reply.data.executed_cmds,
-        executed_approvals=[e for e in reply.data.executed_approvals if e.id not in ran | given],
-    )
-    told = already
-    if ran:
-        told = turn.data = Data()
-        collect_outcomes(turn, ran)
-    _extend(turn.data, already)
-    for name in OUTCOMES:
-        # An event tells of all outcomes of its kind; a kind that has not grown was told before.
-        if getattr(told, name):
-            setattr(told, name, list(getattr(turn.data, name)))
-    await turn.out.outcomes(told)
+async def send_outcomes(decided: Decided, reply: AgentMessage, out: Output) -> None:
+    """Send the outcomes of the calls that the callable has carried out, then those of which its
+    reply tells beside them."""
+    granted = {grant.proposal.id: grant.proposal.call_id for grant in decided.grants}
+    if not granted and not (reply.data.outcomes or reply.data.executed_cmds):
+        return
+    own = {*granted, *granted.values()}
+    data = outcomes_of(decided, list(granted)) if granted else out.reported
+    data.executed_tool_calls += [e for e in reply.data.executed_tool_calls if e.id not in own]
+    data.executed_cmds += [] if granted else reply.data.executed_cmds
+    data.executed_approvals += [e for e in reply.data.executed_approvals if e.id not in own]
+    await out.outcomes(data)
 
 
 def _extend(data: Data, more: Data) -> None:

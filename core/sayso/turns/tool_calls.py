@@ -17,7 +17,9 @@ from sayso.ledger import Proposal
 from sayso.models import Call, Result, Text, Turn
 from sayso.policy import forbidden
 from sayso.tools import Tool
-from sayso.turns.state import RunningTurn
+from sayso.turns.output import Output
+from sayso.turns.proposals import Proposing
+from sayso.turns.request import Request
 from sayso.wire.events import IntermittentUpdate
 from sayso.wire.masking import mask
 from sayso.wire.messages import Approval
@@ -26,17 +28,22 @@ from sayso.wire.messages import Approval
 class RequestedCalls:
     """The calls of one model reply: some run at once, some become proposals."""
 
-    __slots__ = ("calls", "proposals", "results", "said", "turn")
+    __slots__ = ("calls", "made", "out", "proposals", "request", "results", "said")
 
-    def __init__(self, turn: RunningTurn, calls: Sequence[Call], said: Turn) -> None:
-        self.turn = turn
+    def __init__(
+        self, request: Request, calls: Sequence[Call], said: Turn, out: Output, made: int
+    ) -> None:
+        self.request = request
         self.calls = calls
         self.said = said
+        self.out = out
+        self.made = made
+        """How many calls the turn has made."""
         self.results: list[Result] = []
         self.proposals: list[Proposal] = []
 
     async def run(self) -> None:
-        gate, context = self.turn.engine.gate, self.turn.context
+        gate, context = self.request.engine.gate, self.request.context
         now: list[tuple[Call, Tool[..., Any]]] = []
         refused: list[Result] = []
         for call in self.calls:
@@ -50,17 +57,17 @@ class RequestedCalls:
                 if verdict == "require":
                     await self._propose_call(call, tool)
                 else:
-                    # The gate validates the input where the tool runs, at the price of one
+                    # The gate validates the input where the tool runs, which needs only one
                     # hand-over.
                     now.append((call, tool))
             except ToolInputError as error:
-                outcome = Outcome("FAILED", f"Error: {mask(str(error), self.turn.secrets)}")
-                if self.turn.events_on:
+                outcome = Outcome("FAILED", f"Error: {mask(str(error), self.request.secrets)}")
+                if self.request.engine.events_on:
                     await self._tell(call, outcome)
                 refused.append(_result(call, outcome))
         ran: list[Result] = []
         if len(now) == 1:
-            # Without a task of its own, a tool's code can run where it is called.
+            # No task for a single call: its code may then run in the calling task.
             ran.append(await self._run(*now[0]))
         elif now:
             ran = await asyncio.gather(*(self._run(call, tool) for call, tool in now))
@@ -71,28 +78,28 @@ class RequestedCalls:
         return [known[call.id] for call in self.calls if call.id in known]
 
     async def _run(self, call: Call, tool: Tool[..., Any]) -> Result:
-        turn = self.turn
-        if turn.out.shows_status:
+        request = self.request
+        if self.out.shows_status:
             words = f"Running {tool.name}"
             content = {"kind": "tool_call", "tool": tool.name, "id": call.id}
-            turn.out.update(IntermittentUpdate(words, content), words)
-        outcome = await turn.engine.gate.run(
-            tool, call.input, turn.session, turn.context, call_id=call.id
+            self.out.update(IntermittentUpdate(words, content), words)
+        outcome = await request.engine.gate.run(
+            tool, call.input, request.session, request.context, call_id=call.id
         )
-        if turn.events_on:
+        if request.engine.events_on:
             await self._tell(call, outcome)
         return _result(call, outcome)
 
     async def _tell(self, call: Call, outcome: Outcome) -> None:
-        given = mask(dict(call.input), self.turn.secrets)
+        given = mask(dict(call.input), self.request.secrets)
         item = Approval(id=call.id, name=call.name, input=given, execute=True)
-        await self.turn.fire(outcome.event(item))
+        await self.request.fire(outcome.event(item))
 
     def _tool_of(self, call: Call) -> Tool[..., Any] | None:
         """The tool of the call, None for a suggestion of commands; raises ToolInputError."""
-        turn, agent = self.turn, self.turn.engine.agent
-        turn.calls_made += 1
-        if turn.calls_made > turn.engine.limits.tool_calls:
+        agent, limits = self.request.engine.agent, self.request.engine.limits
+        self.made += 1
+        if self.made > limits.tool_calls:
             raise ToolInputError("too many tool calls in this turn; answer with what is known")
         if call.error is not None:
             raise ToolInputError(call.error)
@@ -106,21 +113,22 @@ class RequestedCalls:
 
     async def _propose_call(self, call: Call, tool: Tool[..., Any]) -> None:
         # Validators are user code.
-        deed = await self.turn.engine.code.check(tool_deed, tool, call.input)
-        proposal = self.turn.new_proposal(call_id=call.id, intent=_intent(self.said), **deed)
-        self._propose([proposal])
+        deed = await self.request.engine.code.check(tool_deed, tool, call.input)
+        proposing = Proposing(self.request)
+        self._propose([proposing.call(call_id=call.id, intent=_intent(self.said), **deed)])
 
     def _suggest(self, call: Call) -> None:
         commands = read_suggestion(call.input)
-        intent = _intent(self.said)
-        # All or none: the model reads one result of them, and would not learn that some have run.
-        self._propose([self.turn.new_command(c, call.id, c.intent or intent) for c in commands])
+        intent, proposing = _intent(self.said), Proposing(self.request)
+        # Propose all or none: the model reads one result for all of them, and would not learn that
+        # some have run.
+        self._propose([proposing.command(c, call.id, c.intent or intent) for c in commands])
 
     def _propose(self, proposals: Sequence[Proposal]) -> None:
         for proposal in proposals:
-            if why := approvals.unsendable(proposal.input, self.turn.engine.limits.nesting):
+            if why := approvals.unsendable(proposal.input, self.request.engine.limits.nesting):
                 raise ToolInputError(f"nobody could send the input back to approve it: {why}")
-            if input_holds_secret(proposal, self.turn.secrets):
+            if input_holds_secret(proposal, self.request.secrets):
                 raise ToolInputError("the input holds a secret of the platform context")
         self.proposals += proposals
 

@@ -7,13 +7,13 @@ import asyncio
 import hashlib
 import json
 import logging
-import secrets
 from collections.abc import AsyncIterator, Callable, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
 from sayso.agent import Agent
 from sayso.conversation.history import bound_to, model_turns
+from sayso.decisions.settling import Settled
 from sayso.errors import AgentError, ModelError, ReplyTooLarge
 from sayso.models import (
     Ask,
@@ -27,11 +27,12 @@ from sayso.models import (
     ToolStart,
     Turn,
     bound_to_model,
+    unused_id,
 )
 from sayso.models.calling import begun
-from sayso.turns.ending import finish, suspend
+from sayso.turns.ending import Answer, suspended
 from sayso.turns.output import Output
-from sayso.turns.state import RunningTurn
+from sayso.turns.request import Request
 from sayso.turns.tool_calls import RequestedCalls
 from sayso.wire.events import IntermittentUpdate, StopReason, TextDelta
 from sayso.wire.traces import hidden_trace
@@ -44,35 +45,35 @@ _EMPTY: dict[StopReason, str] = {
     "max_tokens": "The model reached its output limit (max_tokens) before it had said anything.",
     "refusal": "The model declined to answer this.",
 }
-"""What a reply says that would be empty, by the reason why it stopped."""
+"""The text of a reply that would be empty, by the reason why it stopped."""
 _CUT = "The model reached its output limit (max_tokens) within a tool call, which was not run."
 
 
-async def ask_model(turn: RunningTurn) -> None:
+async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
     """Call the model and run its tools until it answers, proposes, or reaches a limit."""
-    agent, limits, config = turn.engine.agent, turn.engine.limits, turn.engine.model_config
-    model, stream = turn.engine.model, turn.engine.stream
-    unheard = cancelled_here()
-    given = agent.system_context
-    context = await _computed(turn, given) if callable(given) else given or ""
-    if turn.context._additions:
-        context = "\n\n".join([text for text in [context, *turn.context._additions] if text])
-    system = agent.system_prompt
-    tools = [*agent.definitions] if turn.caller.tools else []
-    # Only what was suspended, or will be, needs the digest.
-    prefix = _prefix(model, system, context, tools) if turn.involved else ""
-    turns = model_turns(turn.seen.messages, turn.found, turn.references, prefix)
+    engine = request.engine
+    agent, limits, config, model = engine.agent, engine.limits, engine.model_config, engine.model
+    cancelled = cancelled_here()
+    given, added = agent.system_context, request.context._additions
+    context = await _computed(request, given) if callable(given) else given or ""
+    if added:
+        context = "\n\n".join([text for text in [context, *added] if text])
+    system, tools = agent.system_prompt, [*agent.definitions] if request.caller.tools else []
+    # Only suspended turns need the digest.
+    prefix = _prefix(model, system, context, tools) if request.involved else ""
+    turns = model_turns(request.seen.messages, settled.decided, request.references, prefix)
     transcript: list[Turn] = []
-    used: set[str] = set()
+    used: dict[str, int] = {}
+    made = 0
     for _ in range(limits.model_calls):
         ask = Ask([*turns, *transcript], system, context, tools, config)
-        events = stream(ask) if stream else await begun(model, ask, turn.engine.code)
-        reply = await _reply(turn, events, unheard)
+        events = engine.stream(ask) if engine.stream else await begun(model, ask, engine.code)
+        reply = await _reply(request, events, cancelled, out)
         said = reply.turn
-        calls = [b for b in said.blocks if isinstance(b, Call) and turn.caller.tools]
+        calls = [b for b in said.blocks if isinstance(b, Call) and request.caller.tools]
         if calls:
             used = used or _ids_of_calls(turns)
-            said, calls = _with_fresh_ids(said, calls, used)
+            said, calls = _with_unused_ids(said, calls, used)
         if transcript and transcript[-1].role == "assistant":
             transcript[-1] = _joined(transcript[-1], said)
         else:
@@ -81,37 +82,38 @@ async def ask_model(turn: RunningTurn) -> None:
             continue
         if reply.stop != "tool_use" or not calls:
             stop = _STOPS.get(reply.stop, "end_turn")
-            if not turn.out.text and (words := _CUT if calls else _EMPTY.get(stop)):
-                await turn.out.send(TextDelta(words))
-            await finish(turn, stop)
-            return
-        requested = RequestedCalls(turn, calls, said)
+            if not out.text and (words := _CUT if calls else _EMPTY.get(stop)):
+                await out.send(TextDelta(words))
+            return Answer(stop, settled)
+        requested = RequestedCalls(request, calls, said, out, made)
         await requested.run()
+        made = requested.made
         transcript.append(Turn("user", requested.results))
         if requested.proposals:
             if not requested.results:
                 transcript.pop()
             before = [*turns, *transcript[: -2 if requested.results else -1]]
             bound = bound_to(prefix or _prefix(model, system, context, tools), before)
-            await suspend(turn, requested.proposals, transcript, bound)
-            return
+            return await suspended(request, settled, requested.proposals, out, transcript, bound)
     words = f"I stopped after {limits.model_calls} model calls without coming to an end."
-    await turn.out.send(TextDelta(f"\n\n{words}" if turn.out.text else words))
-    await finish(turn, "max_steps")
+    await out.send(TextDelta(f"\n\n{words}" if out.text else words))
+    return Answer("max_steps", settled)
 
 
-async def _computed(turn: RunningTurn, context: Callable[..., Any]) -> str:
+async def _computed(request: Request, context: Callable[..., Any]) -> str:
     try:
-        return str(await turn.engine.code.call(context, turn.context) or "")
+        return str(await request.engine.code.call(context, request.context) or "")
     except Exception as error:
         raise AgentError("the system context could not be computed") from error
 
 
 async def _reply(
-    turn: RunningTurn, events: AsyncIterator[ModelEvent], unheard: Set[Running[Any]]
+    request: Request,
+    events: AsyncIterator[ModelEvent],
+    cancelled: Set[Running[Any]],
+    out: Output,
 ) -> Reply:
     """The Reply that ends one model call; its text is sent as it comes."""
-    out = turn.out
     before = len(out.text)
     separate = before > 0
     try:
@@ -125,26 +127,26 @@ async def _reply(
                 if out.say(text):
                     await out.caught_up()
             elif isinstance(event, Reply):
-                if len(event.turn.blocks) > turn.engine.limits.blocks:
-                    raise ReplyTooLarge(turn.engine.limits.blocks, "texts and tool calls")
+                if len(event.turn.blocks) > request.engine.limits.blocks:
+                    raise ReplyTooLarge(request.engine.limits.blocks, "texts and tool calls")
                 if len(out.text) == before:
                     _say_whole(out, event.turn)
                 return event
             elif out.shows_status:
-                _show(out, event, turn.engine.agent)
-            if unheard:
-                await let_cancel(unheard)
+                _show(out, event, request.engine.agent)
+            if cancelled:
+                await let_cancel(cancelled)
     except (ModelError, asyncio.CancelledError):
         raise
     except Exception as error:
         raise ModelError("server", "the model failed") from error
     finally:
-        # How it takes the end of its reply, or of its failure, changes neither.
+        # An error in closing changes neither the reply nor the failure.
         if (close := getattr(events, "aclose", None)) is not None:
             try:
                 await close()
             except Exception as error:
-                trace = hidden_trace(error, turn.secrets)
+                trace = hidden_trace(error, request.secrets)
                 logger.warning("the model failed as its reply was closed\n%s", trace)
     raise ModelError("protocol", "the model's reply ended without an end")
 
@@ -168,39 +170,25 @@ def _show(out: Output, event: ModelEvent, agent: Agent) -> None:
             out.update(IntermittentUpdate(words, {"kind": "tool_call", "tool": name}), fixed)
 
 
-def _ids_of_calls(turns: Sequence[Turn]) -> set[str]:
-    found = set()
+def _ids_of_calls(turns: Sequence[Turn]) -> dict[str, int]:
+    found: dict[str, int] = {}
     for turn in turns:
         if turn.role == "assistant":
-            found.update([block.id for block in turn.blocks if isinstance(block, Call)])
+            found.update([(block.id, 1) for block in turn.blocks if isinstance(block, Call)])
     return found
 
 
-def _with_fresh_ids(said: Turn, calls: list[Call], used: set[str]) -> tuple[Turn, list[Call]]:
-    """The turn and its calls, with ids that are new in the conversation.
-
-    Some providers count from zero for each reply.
-    """
-    kept = 0
-    for call in calls:
-        if call.id in used:
-            break
-        used.add(call.id)
-        kept += 1
-    else:
+def _with_unused_ids(
+    said: Turn, calls: list[Call], used: dict[str, int]
+) -> tuple[Turn, list[Call]]:
+    """The turn and its calls, with ids that are new in the conversation."""
+    ids = [unused_id(call.id, used) for call in calls]
+    if ids == [call.id for call in calls]:
         return said, calls
-    fresh = [*calls[:kept], *(_with_fresh_id(call, used) for call in calls[kept:])]
+    fresh = [replace(call, id=id_) for call, id_ in zip(calls, ids, strict=True)]
     rest = iter(fresh)
     blocks = [next(rest) if isinstance(block, Call) else block for block in said.blocks]
     return Turn(said.role, blocks, bound_to_model(said.raw)), fresh
-
-
-def _with_fresh_id(call: Call, used: set[str]) -> Call:
-    fresh = call.id
-    while fresh in used:
-        fresh = f"call_{secrets.token_hex(8)}"
-    used.add(fresh)
-    return call if fresh == call.id else replace(call, id=fresh)
 
 
 def _prefix(model: Model, system: str, context: str, tools: Sequence[ToolDefinition]) -> str:

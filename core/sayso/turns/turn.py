@@ -1,9 +1,9 @@
-"""The turn engine: one ChatRequest in, its events out (design, section 5).
+"""The turn engine: one ChatRequest in, its events out, one `done` at the end (design, section 5).
 
-The order of a turn: request interceptors, decisions (`decisions`), the model and its tools
-(`tool_loop`) or a plain callable (`callables`), response interceptors and the record (`ending`).
-The steps work on one `RunningTurn` (`state`). Everything that users wrote is called through
-`UserCode`, never on the engine's own loop.
+A turn has its place and its time limit, is intercepted or answered, and is finished. What decides
+is a pure function of values (`plan`, `outcomes`). Every step gets the `Request`, which never
+changes, and the `Output`, which belongs to the turn. What users wrote is called through `UserCode`,
+never on the engine's own loop.
 """
 
 from __future__ import annotations
@@ -11,39 +11,39 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
-from typing import TypeVar
 
 from sayso.context import Caller
+from sayso.decisions.settling import NOTHING_DECIDED, Settled
 from sayso.engine import Engine
 from sayso.errors import Blocked, Busy, Silence, TurnTimeout
 from sayso.hosting.streams import Sink
 from sayso.turns.callables import ask_function
-from sayso.turns.continuation import next_step, resume
-from sayso.turns.decisions import carry_decisions
-from sayso.turns.ending import done, finish, report_before_failing
-from sayso.turns.interceptors import intercept
-from sayso.turns.plan import GoOn, Restate, nothing_to_answer
-from sayso.turns.state import RunningTurn
-from sayso.turns.tool_loop import ask_model
-from sayso.wire.events import Event, TextDelta
-from sayso.wire.masking import mask
-from sayso.wire.messages import (
-    AgentMessage,
-    ChatRequest,
-    Message,
-    PlatformContext,
-    platform_of,
+from sayso.turns.continuation import Given, give, replay, restate
+from sayso.turns.ending import (
+    Answer,
+    answer_given,
+    finish,
+    finish_blocked,
+    finish_silently,
+    report_before_failing,
 )
-from sayso.wire.requests import know_secrets
+from sayso.turns.interceptors import intercept
+from sayso.turns.outcomes import outcomes_of
+from sayso.turns.output import Output
+from sayso.turns.plan import AskFunction, AskModel, Replay, Restate, Step, nothing_to_answer, plan
+from sayso.turns.request import Request, accepted, platform_in, request_of, started
+from sayso.turns.settle import continuing, settle
+from sayso.turns.tool_loop import ask_model
+from sayso.wire.masking import NO_SECRETS, mask
+from sayso.wire.messages import ChatRequest, Message
 from sayso.wire.traces import hidden_trace, hide
 
 logger = logging.getLogger("sayso.turn")
-T = TypeVar("T")
 
 
 async def run_turn(
     engine: Engine,
-    request: ChatRequest,
+    received: ChatRequest,
     more: Sequence[Message],
     caller: Caller,
     sink: Sink,
@@ -61,138 +61,109 @@ async def run_turn(
     """
     if engine.host.stopping:
         raise Busy("the service is stopping")
-    # With as few coroutines as can be: each takes its part of every piece of a stream.
+    # Keep the await chain short: every level is resumed once per streamed chunk.
     slot = engine.slots.take_now() or await engine.slots.take()
     try:
-        platform = await _platform(engine, more) if more else None
-        turn = RunningTurn(engine, request, more, platform, caller, sink, slot, involved=involved)
+        platform = await platform_in(engine, more) if more else None
+        secrets = platform.secrets() if platform is not None else NO_SECRETS
+        out = Output(sink, held=engine.holds, secrets=secrets, limit=engine.limits.reply)
+        request = request_of(engine, received, more, platform, caller, slot, out, involved=involved)
         try:
             if not timed:
-                await answered(turn)
+                await answered(request, out)
                 return
-            at = asyncio.get_running_loop().time() + turn.left() + 0.5
+            at = asyncio.get_running_loop().time() + request.left + 0.5
             async with asyncio.timeout_at(at):
-                await answered(turn)
+                await answered(request, out)
         except TimeoutError:
-            await failing(turn)
+            await _report(request, out)
             raise TurnTimeout(engine.limits.turn_time) from None
         except Exception as error:
-            hide(error, turn.secrets)
+            hide(error, request.secrets)
             raise
         finally:
-            turn.out.close()
+            out.close()
     finally:
         slot.end()
 
 
-async def _platform(engine: Engine, more: Sequence[Message]) -> PlatformContext:
-    """The platform context, with its secrets found."""
-    platform = platform_of(more)
-    if platform.kubeconfig or platform.aws_credentials:
-        limits = engine.limits
-        await asyncio.to_thread(know_secrets, platform, limits.secrets, limits.secrets_size)
-    return platform
-
-
-async def answered(turn: RunningTurn) -> None:
-    """Run the turn to its `done`; a failed continuation is given back.
-
-    Blocked and Silence of user code are another answer in its place.
-    """
-    answer = None
+async def answered(request: Request, out: Output) -> None:
+    """Intercept or answer, then finish; Blocked and Silence of user code are another answer."""
+    engine = request.engine
+    given = None
     try:
-        # A callable alone gets the messages in a list of its own; most show no state.
-        stateful = turn.involved or turn.session.stated
-        if turn.engine.intercepts or (stateful and turn.engine.agent.function):
-            answer = await intercept(turn)
-        if answer is not None:
-            await turn.accepted()
-            await _answer(turn, answer)
-        elif not turn.involved:
+        # A callable without interceptors needs no copy of the messages unless they have state.
+        stateful = request.involved or request.session.stated
+        if engine.intercepts or (stateful and engine.agent.function):
+            request, given = await intercept(request, out)
+            out.seen = request.seen
+        if given is not None:
+            await accepted(request, out)
+            await finish(request, await answer_given(request, given, out), out)
+        elif not request.involved:
             # Most turns: nothing was decided, and there is nothing to continue.
-            if turn.empty:
-                raise nothing_to_answer(turn.request.messages)
-            if turn.events_on:
-                await turn.accepted()
-            await _answering(turn)
-        elif turn.engine.agent.function is not None and turn.context.has_decision:
-            # What carries an approval out itself is not cut off by a client that leaves.
-            await turn.engine.carried(_decided(turn), turn.unrecorded)
+            if request.empty:
+                raise nothing_to_answer(request.received.messages)
+            if engine.events_on:
+                await accepted(request, out)
+            await finish(request, await _asked(request, out), out)
+        elif engine.agent.function is not None and request.context.has_decision:
+            # A callable that carries out approved calls itself goes on when the client leaves.
+            await engine.carried(_decided(request, out), out.unrecorded)
         else:
-            await _decided(turn)
+            await _decided(request, out)
     except Blocked as error:
-        await turn.started()
-        await _blocked(turn, error)
+        await started(request, out)
+        await finish_blocked(request, error, out)
     except Silence as error:
-        logger.debug("silent: %s", mask(error.reasoning, turn.secrets))
-        await turn.started()
-        turn.out.drop()
-        await turn.out.finish([done(turn, "silent")])
+        logger.debug("silent: %s", mask(error.reasoning, request.secrets))
+        await started(request, out)
+        await finish_silently(request, out)
     except Exception:
-        await failing(turn)
+        await _report(request, out)
         raise
 
 
-async def failing(turn: RunningTurn) -> None:
+def _asked(request: Request, out: Output) -> Awaitable[Answer]:
+    """The agent's own answer to a request that decides nothing."""
+    if request.engine.agent.function is not None:
+        return ask_function(Given(request, NOTHING_DECIDED), out)
+    return ask_model(request, NOTHING_DECIDED, out)
+
+
+async def _decided(request: Request, out: Output) -> None:
+    """Settle what the request decides, plan, then take the step."""
+    settled = await settle(request, out)
+    step = plan(request.asking(settled.decided))
+    taken = _taken(request, settled, step, out)
+    if isinstance(step, AskFunction) and step.unacknowledged:
+        # The callable carries out calls that earlier requests approved, so it goes on, too.
+        await request.engine.carried(taken, out.unrecorded)
+    else:
+        await taken
+
+
+async def _taken(request: Request, settled: Settled, planned: Step, out: Output) -> None:
+    await accepted(request, out)
+    async with continuing(request, settled, planned) as (settled, step):
+        match step:
+            case Restate():
+                answer = await restate(request, settled, step, out)
+            case Replay():
+                request, answer = await replay(request, settled, step, out)
+            case AskFunction():
+                given = await give(request, settled, step, out)
+                request, answer = given.request, await ask_function(given, out)
+            case AskModel():
+                await out.outcomes(outcomes_of(settled.decided, settled.ran))
+                answer = await ask_model(request, settled, out)
+        await finish(request, answer, out)
+
+
+async def _report(request: Request, out: Output) -> None:
     """Report what was carried out before the turn fails; another failure changes nothing."""
     try:
-        await report_before_failing(turn)
+        await report_before_failing(request, out)
     except Exception as error:
-        trace = hidden_trace(error, turn.secrets)
+        trace = hidden_trace(error, request.secrets)
         logger.warning("outcomes could not be reported with a failure\n%s", trace)
-
-
-async def _decided(turn: RunningTurn) -> None:
-    """Carry the decisions out, then answer."""
-    known = await _releasing(turn, carry_decisions(turn))
-    step = next_step(turn)
-    rest = _releasing(turn, _go_on(turn, step, known))
-    if isinstance(step, GoOn) and step.unacknowledged:
-        # The calls that a callable has yet to carry out may be approved in the history alone.
-        await turn.engine.carried(rest, turn.unrecorded)
-    else:
-        await rest
-
-
-async def _go_on(turn: RunningTurn, step: Restate | GoOn, known: set[str]) -> None:
-    """Answer, once the decisions are recorded and what may run at once has run."""
-    if not await resume(turn, step, known):
-        await turn.accepted()
-        await _answering(turn)
-
-
-def _answering(turn: RunningTurn) -> Awaitable[None]:
-    """The agent's own answer."""
-    function = turn.engine.agent.function
-    return ask_model(turn) if function is None else ask_function(turn, function)
-
-
-async def _releasing(turn: RunningTurn, work: Awaitable[T]) -> T:
-    """The result of `work`; where it fails, the continuation that it claimed is given back."""
-    try:
-        return await work
-    except BaseException:
-        turn.gone = True
-        if turn.continuing is not None:
-            released = turn.engine.keep(turn.engine.ledger.release(turn.continuing))
-            await asyncio.shield(released)
-        raise
-
-
-async def _blocked(turn: RunningTurn, error: Blocked) -> None:
-    last = done(turn, "blocked")
-    last.meta_data["blocked"] = {"code": error.code}
-    turn.out.drop()
-    words = f"\n\n{error.message}" if turn.out.text else error.message
-    said: list[Event] = [TextDelta(words)] if error.message else []
-    await turn.out.finish([*said, last])
-
-
-async def _answer(turn: RunningTurn, answer: AgentMessage) -> None:
-    """Send an interceptor's own reply; it can propose nothing."""
-    data = answer.data.model_copy(update={"tool_calls": [], "cmds": [], "approvals": []})
-    reply = answer.model_copy(update={"data": data})
-    turn.set_session(data.session)
-    await turn.out.outcomes(data)
-    await turn.say(reply.content)
-    await finish(turn, "end_turn", reply=reply)

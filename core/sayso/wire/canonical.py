@@ -11,8 +11,9 @@ from typing import Any
 from sayso.trees import rebuilt, walk
 
 _EXACT = 2**53
-_DIGITS = 4300
-_BEYOND: int = 10**_DIGITS
+DIGITS = 4300
+"""How many digits of an integer JSON parsers take."""
+_BEYOND: int = 10**DIGITS
 
 
 def canonical(value: object) -> bytes:
@@ -43,15 +44,6 @@ def is_endless(value: object) -> bool:
 def holds_endless(value: object) -> bool:
     """Whether a JSON value is or contains such an integer."""
     return any(map(is_endless, walk(value)))
-
-
-def may_hold_endless(raw: bytes) -> bool:
-    """Whether a JSON text may contain such an integer; a string of digits looks like one."""
-    if len(raw) <= _DIGITS:
-        return False
-    # An endless integer fills at least one of these pieces.
-    piece = _DIGITS // 2
-    return any(raw[n : n + piece].isdigit() for n in range(0, len(raw) - piece + 1, piece))
 
 
 def _text(value: object) -> str:

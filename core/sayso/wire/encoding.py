@@ -10,9 +10,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
-from sayso.wire.canonical import may_hold_endless
 from sayso.wire.events import Done, Event, StopReason, TextDelta, fold
-from sayso.wire.lenient_json import dump_json, json_values
+from sayso.wire.lenient_json import dump_json, json_values, may_hold_endless
 from sayso.wire.messages import AgentMessage
 
 _TEXT = b'{"type":"text_delta","text":'

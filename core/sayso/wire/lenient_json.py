@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from sayso.wire.canonical import is_endless, may_hold_endless
+from sayso.wire.canonical import DIGITS, is_endless
 
 _DEEPEST = 100
 """Most levels of a value that are converted; anything deeper becomes text."""
@@ -29,6 +29,15 @@ def dump_json(value: Any) -> bytes:
     if may_hold_endless(raw):
         return to_json(json_values(value), inf_nan_mode="null")
     return raw
+
+
+def may_hold_endless(raw: bytes) -> bool:
+    """Whether a JSON text may contain such an integer; a string of digits looks like one."""
+    if len(raw) <= DIGITS:
+        return False
+    # An endless integer fills at least one of these pieces.
+    piece = DIGITS // 2
+    return any(raw[n : n + piece].isdigit() for n in range(0, len(raw) - piece + 1, piece))
 
 
 def encodable(text: str) -> str:

@@ -177,3 +177,7 @@ class _Many:
 
 def _finder(secrets: Sequence[str]) -> _Few | _Many:
     return _Many(secrets) if len(secrets) > _MANY else _Few(secrets)
+
+
+NO_SECRETS = Secrets()
+"""The secrets of the many requests that have none."""

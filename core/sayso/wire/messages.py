@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from sayso.wire.credentials import in_credentials, in_kubeconfig
-from sayso.wire.masking import Secrets
+from sayso.wire.masking import NO_SECRETS, Secrets
 
 
 def _iso_8601(value: str) -> str:
@@ -231,6 +231,8 @@ class PlatformContext(Wire):
 
     def secrets(self) -> Secrets:
         """Each secret value of this context in each form, longest first, for masking."""
+        if not (self.platform_token or self.kubeconfig or self.aws_credentials):
+            return NO_SECRETS
         # Cached: a turn asks many times, and finding them takes time.
         of = (self.platform_token, self.kubeconfig, tuple(in_credentials(self.aws_credentials)))
         known = self.__dict__.get("_known")

@@ -18,6 +18,7 @@ from sayso.workers.loop import may_block_here
 from sayso.workers.places import LoopPlace, Place, ThreadPlace
 from sayso.workers.running import contained
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 _AHEAD = 256 * 1024
@@ -143,6 +144,10 @@ class UserCode:
         if type(iterator) is not AsyncGeneratorType and not isinstance(iterator, AsyncIterator):
             return self._threaded(iterator, context, place)
         return iterator if may_block_here() else self._spawned(iterator, context, place)
+
+    def streaming(self, fn: Callable[[A], AsyncIterator[T]]) -> Callable[[A], AsyncIterator[T]]:
+        """The async generator function `fn`, with its items as `items` gives them."""
+        return lambda argument: self.items(fn(argument))
 
     async def _threaded(
         self, iterator: Iterator[T], context: Context | None, place: Place | None

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+GRACE = 2.0
+"""Seconds for a turn that exceeded its time to clean up."""
 PATIENCE = 0.05
 """Seconds that a canceller waits for a loop that may be blocked in user code."""
 
@@ -184,6 +186,26 @@ class Running(Generic[T]):
         then, self._then = self._then, ()
         for call in then:
             call()
+
+
+class StartedTurn:
+    """A started turn; `overdue` says that it was cancelled for taking too long."""
+
+    __slots__ = ("overdue", "running", "until")
+
+    def __init__(self, running: Running[None], until: float) -> None:
+        self.running = running
+        self.until = until
+        self.overdue = False
+
+    def check(self, now: float) -> None:
+        """Cancel the turn if its time is over, wherever its code blocks; if it catches that and
+        continues, it is abandoned."""
+        if now > self.until and not self.overdue:
+            self.overdue = True
+            self.running.cancel()
+        elif self.overdue and now > self.until + GRACE:
+            self.running.abandon()
 
 
 def _task(

@@ -27,7 +27,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sayso import Host, authenticate, standard_error, unbroken
+from sayso import Host, RequestIds, authenticate, standard_error, unbroken
 from sayso_mcp.posts import Messages
 from sayso_mcp.resource import Resource
 
@@ -77,7 +77,7 @@ async def web_app(
             allow_headers=["*"],
             expose_headers=["Mcp-Session-Id", "WWW-Authenticate"],
         )
-    streams = Streams(Known(app, security))
+    streams = Streams(RequestIds(Known(app, security)))
     async with sessions:
         try:
             yield streams

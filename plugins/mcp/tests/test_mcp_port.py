@@ -197,3 +197,13 @@ def test_others_are_answered_between_two_long_bodies_that_came_together() -> Non
     assert read == [long] * 5
     ends = [at for at, what in enumerate(seen) if what == "long"]
     assert all(after - before > 2 for before, after in pairwise(ends))
+
+
+def test_each_answer_repeats_the_id_of_its_request(serve: Any) -> None:
+    async def run() -> None:
+        async with serve() as served, httpx2.AsyncClient(timeout=PATIENCE) as http:
+            for address in (served.url, f"{served.url}/nowhere"):
+                answer = await http.post(address, json={}, headers={"X-Request-ID": "req-7"})
+                assert answer.headers["x-request-id"] == "req-7"
+
+    asyncio.run(run())

@@ -1,0 +1,287 @@
+"""Decisions settled: recorded, what they approve run, and what others run waited for.
+
+Turns and single calls come here alike (design, section 6). A step takes a `Settled` and gives
+another one; nothing is changed in place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
+
+from sayso.context import RequestContext
+from sayso.conversation import approvals
+from sayso.decisions.deed import hinders
+from sayso.decisions.edits import Edits
+from sayso.decisions.execution import Ended, carry_out
+from sayso.decisions.starts import Start, decide_in_place, latest
+from sayso.engine import Engine, Unrecorded
+from sayso.gate import Outcome
+from sayso.ledger import Proposal
+from sayso.ledger.choices import Choice, Continuation, Conversation, Decided, Edit, Requester
+from sayso.slots import Slot
+from sayso.workers.places import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """The decisions of one request, whose requester waits until `until` (`time.monotonic`)."""
+
+    engine: Engine
+    choices: Sequence[Choice]
+    who: Requester
+    context: RequestContext
+    edits: Edits
+    until: float
+    ended: Callable[[Proposal, Outcome], None]
+    """Told of each call that this request has carried out."""
+    shown: Sequence[str] = ()
+    conversation: Conversation = Conversation()
+    may_edit: bool = True
+    runs: bool = True
+    """Whether what is approved is carried out here, or only recorded."""
+    claims: bool = False
+    """Whether a single call may be claimed with its decision."""
+    slot: Slot | None = None
+    """The turn's place; None for a single call, which continues no turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The decisions of a request and their effects so far.
+
+    `ran` are the calls that it has carried out, `not_begun` tells why others have not begun,
+    `known` are those whose changes its session has, `continuing` is what it continues already.
+    """
+
+    decided: Decided = field(default_factory=Decided)
+    ran: Sequence[str] = ()
+    not_begun: Mapping[str, str] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()
+    continuing: Continuation | None = None
+
+
+NOTHING_DECIDED = Settled()
+
+
+class Prepared(NamedTuple):
+    """The decisions before anything runs; `request` is the digest by which the turn of a single
+    call continues as soon as that ends, None where none does."""
+
+    settled: Settled
+    request: str | None = None
+
+
+Prepare = Callable[[Settled, Sequence[str]], Awaitable[Prepared]]
+"""Called between the decisions and the start of calls, with the ids of these; if it raises, none of
+them starts."""
+
+
+async def look(deciding: Deciding) -> Decided:
+    """Match the decisions to the ledger, and record nothing."""
+    return await deciding.edits.decided(partial(_matched, deciding))
+
+
+async def _matched(deciding: Deciding, edit: Edit) -> Decided:
+    return await deciding.engine.ledger.decide(
+        deciding.choices, deciding.shown, deciding.who, deciding.conversation, edit=edit, dry=True
+    )
+
+
+async def settle(
+    deciding: Deciding, settled: Settled, prepare: Prepare, unrecorded: Unrecorded
+) -> Settled:
+    """Record the decisions, run what they approve, and wait for what others run; what those hand
+    back is decided again.
+
+    What is claimed is carried out, also when the client leaves meanwhile.
+    """
+    engine = deciding.engine
+    while True:
+        carried = _decided_and_run(deciding, settled, prepare, unrecorded)
+        settled = await engine.carried(carried, unrecorded, partial(_unused, engine))
+        try:
+            settled, again = await waited(engine, settled, deciding.until, deciding.slot)
+        except BaseException:
+            await released(engine, settled.continuing)
+            raise
+        if not (again and deciding.runs):
+            return settled
+
+
+async def waited(
+    engine: Engine, settled: Settled, until: float, slot: Slot | None
+) -> tuple[Settled, bool]:
+    """The decisions once others have ended the calls that this request needs, and whether one that
+    it approves is to be started. Raises StillRunning after `until`.
+
+    The `slot` is the turn's; without one the decisions are of a single call, and no turn continues.
+    """
+    decided = settled.decided
+    approved = {row.id for choice, row in decided.chosen if choice.approved}
+    running = _running(decided, approved, continues=slot is not None)
+    if not running:
+        return settled, False
+    if slot is not None:
+        slot.pause()
+    try:
+        rows = await engine.ledger.outcomes(running, until)
+    finally:
+        if slot is not None:
+            slot.resume()
+    settled = replace(settled, decided=replace(decided, rows=decided.rows | rows))
+    return settled, any(rows[id_].startable for id_ in running if id_ in approved)
+
+
+def _running(decided: Decided, approved: set[str], *, continues: bool) -> list[str]:
+    """The calls that others run and this request waits for: those that it approves, and those that
+    the continuation of a turn needs whose calls are now all decided."""
+    rows = decided.rows.values()
+    turns = {row.turn for choice, row in decided.chosen if continues and not choice.copy}
+    turns -= {row.turn for row in rows if row.state == "PENDING" and row.kind == "tool_call"}
+    return [
+        row.id
+        for row in rows
+        if row.state == "EXECUTING" and (row.id in approved or row.turn in turns)
+    ]
+
+
+async def released(engine: Engine, continuing: Continuation | None) -> None:
+    """Give the continuation back, if there is one, also where the turn is being cancelled."""
+    if continuing is not None:
+        await asyncio.shield(engine.keep(engine.ledger.release(continuing)))
+
+
+def _unused(engine: Engine, settled: Settled) -> None:
+    """Give back what was settled for a turn that has ended meanwhile: another one may continue."""
+    if settled.continuing is not None:
+        engine.keep(engine.ledger.release(settled.continuing))
+
+
+async def _decided_and_run(
+    deciding: Deciding, before: Settled, prepare: Prepare, unrecorded: Unrecorded
+) -> Settled:
+    decided, starts = await _decide(deciding)
+    try:
+        prepared = await prepare(replace(before, decided=decided), [start.id for start in starts])
+        decided = prepared.settled.decided
+        await _announce(deciding, decided)
+    except BaseException:
+        for start in starts:
+            start.leave()
+        await deciding.engine.ledger.give_back([s.grant for s in starts if s.grant])
+        raise
+    ended = await _run(deciding, starts, prepared.request, unrecorded)
+    return _settled(before.decided, prepared.settled, starts, ended)
+
+
+def _settled(
+    before: Decided, settled: Settled, starts: Sequence[Start], ended: Sequence[Ended]
+) -> Settled:
+    """The decisions with what has become of the calls that were to start."""
+    decided = settled.decided
+    rows = {start.id: start.row for start in starts} | {end.row.id: end.row for end in ended}
+    grants = [start.grant for start in starts if start.grant is not None]
+    return replace(
+        settled,
+        decided=replace(
+            decided,
+            rows=decided.rows | rows,
+            fresh=[*before.fresh, *decided.fresh],
+            grants=[*before.grants, *grants],
+        ),
+        ran=(*settled.ran, *(grant.proposal.id for grant in grants)),
+        not_begun={**settled.not_begun, **{start.id: start.why for start in starts}},
+        known=settled.known | {start.id for start in starts},
+        continuing=next((e.continuing for e in ended if e.continuing), settled.continuing),
+    )
+
+
+async def _decide(deciding: Deciding) -> tuple[Decided, list[Start]]:
+    """Match the decisions to the ledger and record them; gives the calls to start, a single one
+    claimed already where its place is there."""
+    engine = deciding.engine
+    why = hinders(engine.agent, deciding.context) if deciding.runs else None
+    place: Place | None = None
+
+    async def recorded(edit: Edit, at_once: bool) -> Decided:
+        return await engine.ledger.decide(
+            deciding.choices,
+            deciding.shown,
+            deciding.who,
+            deciding.conversation,
+            edit=edit if deciding.may_edit else None,
+            hinders=why,
+            claim=at_once,
+            alone=True,
+        )
+
+    async def with_edit(edit: Edit) -> Decided:
+        nonlocal place
+        if not deciding.claims:
+            return await recorded(edit, at_once=False)
+        found, place = await decide_in_place(engine, deciding.choices, partial(recorded, edit))
+        return found
+
+    found = await deciding.edits.decided(with_edit)
+    until = latest(deciding.until)
+    starts = [
+        Start(choice, row.id, _alone(found, row), deciding.who, until, deciding.until)
+        for choice, row in (found.starts if deciding.runs else ())
+    ]
+    if found.grants:
+        starts[0].place, starts[0].grant = place, found.grants[0]
+    return replace(found, grants=[]), starts
+
+
+def _alone(found: Decided, row: Proposal) -> Decided:
+    """The decisions on one call: its row changes as it is claimed and handed back."""
+    resting = {id_: seconds for id_, seconds in found.resting.items() if id_ == row.id}
+    return Decided({row.id: row}, hinders=found.hinders, resting=resting)
+
+
+async def _announce(deciding: Deciding, decided: Decided) -> None:
+    engine = deciding.engine
+    for id_ in decided.fresh if engine.events_on else ():
+        event = approvals.decision_event(decided.rows[id_], deciding.who.principal)
+        await engine.fire(event, deciding.edits.secrets)
+
+
+async def _run(
+    deciding: Deciding, starts: Sequence[Start], request: str | None, unrecorded: Unrecorded
+) -> list[Ended]:
+    """Run the calls; commands one after another, for they build on each other, and tool calls side
+    by side."""
+    commands = [start for start in starts if start.row.kind == "command"]
+    groups = [[start] for start in starts if start.row.kind != "command"]
+    if commands:
+        groups.append(sorted(commands, key=lambda start: start.row.order))
+    running = [_one_by_one(deciding, group, request, unrecorded) for group in groups]
+    # A single group needs no task of its own.
+    ended = [await running[0]] if len(running) == 1 else await asyncio.gather(*running)
+    return [end for group in ended for end in group]
+
+
+async def _one_by_one(
+    deciding: Deciding, starts: Sequence[Start], request: str | None, unrecorded: Unrecorded
+) -> list[Ended]:
+    engine, context = deciding.engine, deciding.context
+    report = partial(_report_end, deciding)
+    found: list[Ended] = []
+    for start in starts:
+        ended = await carry_out(engine, start, context, unrecorded, report, request)
+        if ended is not None:
+            found.append(ended)
+            await report(ended)
+    return found
+
+
+async def _report_end(deciding: Deciding, ended: Ended) -> None:
+    engine = deciding.engine
+    deciding.ended(ended.row, ended.outcome)
+    if engine.events_on:
+        event = ended.outcome.event(approvals.approval(ended.row, execute=True))
+        await engine.fire(event, deciding.edits.secrets)

@@ -1,0 +1,193 @@
+"""One request as every step of its turn reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sayso.context import Caller, RequestContext
+from sayso.conversation import approvals
+from sayso.decisions.edits import Edits
+from sayso.decisions.requested import requester
+from sayso.engine import Engine
+from sayso.ledger.choices import Choice, Conversation, Decided, Requester
+from sayso.slots import Slot
+from sayso.turns.output import Output
+from sayso.turns.plan import Asking
+from sayso.wire.events import AgentEvent, ConversationStarted, MessageAdded
+from sayso.wire.masking import Secrets
+from sayso.wire.messages import ChatRequest, Message, PlatformContext, platform_of, said_in
+from sayso.wire.requests import know_secrets
+from sayso.wire.session import Session
+
+
+class Request(NamedTuple):
+    """A request, its caller, and what was read from it; a step that changes one makes a new one.
+
+    `received` is the body as it came, `seen` as the request interceptors left it. `session` and
+    `context` belong to user code, which changes them in place.
+    """
+
+    engine: Engine
+    received: ChatRequest
+    seen: ChatRequest
+    caller: Caller
+    slot: Slot
+    until: float
+    """When its time is over (`time.monotonic`)."""
+    session: Session
+    context: RequestContext
+    secrets: Secrets
+    tenant: str | None
+    user: str | None
+    said: Sequence[tuple[str, str]]
+    """Role and content of each message as received; empty where nobody can change a message."""
+    blank: bool
+    """Whether the newest message has no words, as received."""
+    involved: bool
+    """Whether a message shows or decides a call."""
+    choices: Sequence[Choice] = ()
+    shown: Sequence[str] = ()
+    """The ids of the calls in the messages."""
+    references: Sequence[str] = ()
+    """The digest of each prefix of `said`, where one is needed."""
+    conversation: Conversation = Conversation()
+    edits: Edits | None = None
+    """What tools say of the inputs that an approver changed."""
+
+    @property
+    def who(self) -> Requester:
+        """Who asks, as the ledger knows them."""
+        return requester(self.caller, self.tenant, self.user)
+
+    @property
+    def empty(self) -> bool:
+        """Whether the last message says nothing, also after the request interceptors."""
+        return self.blank and not self.seen.messages[-1].content.strip()
+
+    @property
+    def left(self) -> float:
+        """Seconds until the turn's limit."""
+        return max(0.0, self.until - time.monotonic())
+
+    def asking(self, found: Decided) -> Asking:
+        """The request as the plan reads it, with what the ledger found."""
+        return Asking(
+            self.received.messages,
+            self.shown,
+            found,
+            decides=self.context.has_decision,
+            blank=self.blank,
+            empty=self.empty,
+            to_callable=self.engine.agent.function is not None,
+        )
+
+    def digests(self) -> Sequence[str]:
+        """The digest of each prefix of the messages as received, shortest first."""
+        return self.references or approvals.references(self.said or said_in(self.received.messages))
+
+    async def fire(self, event: AgentEvent) -> None:
+        """Tell the event handlers, if there are any."""
+        if self.engine.events_on:
+            await self.engine.fire(event, self.secrets)
+
+    def set_session(self, given: Mapping[str, Any] | None) -> None:
+        """Take the session that a reply of user code states; None leaves it as it is."""
+        if given is not None:
+            self.session.clear()
+            self.session.update(given)
+
+
+async def accepted(request: Request, out: Output) -> None:
+    """Tell the handlers of the message, once, when nothing can refuse it any more."""
+    if request.engine.events_on and not out.announced:
+        await started(request, out)
+        out.announced = True
+        # As the interceptors left it, so that no log has what they removed.
+        await request.fire(MessageAdded(request.seen.messages[-1].model_copy(deep=True)))
+
+
+async def started(request: Request, out: Output) -> None:
+    """Tell the handlers of a conversation's first message, once, when it is not refused."""
+    if request.engine.events_on and not out.announced and len(request.received.messages) == 1:
+        await request.fire(ConversationStarted())
+
+
+async def platform_in(engine: Engine, more: Sequence[Message]) -> PlatformContext:
+    """The platform context, with its secrets found."""
+    platform = platform_of(more)
+    if platform.kubeconfig or platform.aws_credentials:
+        limits = engine.limits
+        await asyncio.to_thread(know_secrets, platform, limits.secrets, limits.secrets_size)
+    return platform
+
+
+def request_of(
+    engine: Engine,
+    received: ChatRequest,
+    more: Sequence[Message],
+    platform: PlatformContext | None,
+    caller: Caller,
+    slot: Slot,
+    out: Output,
+    *,
+    involved: bool,
+) -> Request:
+    """The request of a turn that begins now.
+
+    `more` are its messages that carry more than text.
+    """
+    messages = received.messages
+    session = Session(_session_in(more) if more else None, nesting=engine.limits.nesting)
+    context = RequestContext(
+        platform=platform,
+        request_fields=caller.request_fields or {},
+        source=received.source,
+        session=session,
+        principal=caller.principal,
+        protocol=caller.protocol,
+        _send=out.working,
+    )
+    user = messages[-1].user
+    # Keep the words as received: code that gets the messages may change them in place.
+    kept = involved or engine.intercepts or engine.agent.function is not None
+    request = Request(
+        engine,
+        received,
+        received,
+        caller,
+        slot,
+        time.monotonic() + engine.limits.turn_time,
+        session,
+        context,
+        out.secrets,
+        platform.tenant_name if platform is not None else None,
+        (user.id or user.name or None) if user else None,
+        said_in(messages) if kept else (),
+        not messages[-1].content.strip(),
+        involved,
+    )
+    return _involved(request) if involved else request
+
+
+def _involved(request: Request) -> Request:
+    messages = request.received.messages
+    choices = approvals.choices(messages)
+    references = approvals.references(request.said)
+    request.context.has_decision = any(not choice.copy for choice in choices)
+    return request._replace(
+        choices=choices,
+        shown=approvals.shown(messages),
+        references=references,
+        conversation=Conversation(request.session.conversation or "", references),
+        edits=Edits(request.engine, request.secrets),
+    )
+
+
+def _session_in(messages: Sequence[Message]) -> dict[str, Any] | None:
+    for data in reversed([m.data for m in messages if m.data is not None]):
+        if data.session is not None:
+            return data.session
+    return None

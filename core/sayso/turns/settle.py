@@ -1,0 +1,148 @@
+"""The decisions of a turn's request settled, and the continuation claimed that the plan needs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from sayso.conversation import approvals
+from sayso.decisions import settling
+from sayso.decisions.settling import Deciding, Prepared, Settled, released
+from sayso.errors import ApprovalsPending, InvalidRequest, UnknownHost
+from sayso.ledger.choices import Choice, Continuation, Decided
+from sayso.turns.outcomes import catch_up, known_to_reply, reported_in
+from sayso.turns.output import Output
+from sayso.turns.plan import Replay, Restate, Step
+from sayso.turns.request import Request, accepted
+from sayso.wire.masking import holds_secret, mask
+
+_SUPERSEDED = "superseded by a new message"
+
+
+async def settle(request: Request, out: Output) -> Settled:
+    """Record the decisions of the request, run what they approve, and wait for what others run."""
+
+    async def prepare(settled: Settled, starts: Sequence[str]) -> Prepared:
+        return await _prepared(request, settled, starts, out)
+
+    known = Settled(known=reported_in(request.received.messages))
+    settled = await settling.settle(deciding(request, out), known, prepare, out.unrecorded)
+    out.decided = settled.decided
+    return caught_up(request, settled)
+
+
+def deciding(request: Request, out: Output) -> Deciding:
+    """The decisions of the request; raises UnknownHost where it may not decide."""
+    if request.caller.foreign_page and request.choices:
+        raise UnknownHost
+    assert request.edits is not None
+    return Deciding(
+        request.engine,
+        [_storable(request, choice) for choice in request.choices],
+        request.who,
+        request.context,
+        request.edits,
+        request.until,
+        out.ran,
+        request.shown,
+        request.conversation,
+        # Claim nothing yet for a new message, which may still be refused.
+        claims=request.context.has_decision or request.blank,
+        slot=request.slot,
+    )
+
+
+def _storable(request: Request, choice: Choice) -> Choice:
+    """The choice without secrets; refused if its input, which might be recorded, holds one."""
+    if not request.secrets:
+        return choice
+    unissued = request.engine.ledger.accept_unissued and choice.approved and not choice.copy
+    if unissued and holds_secret(choice.input, request.secrets):
+        text = "the input holds a secret of the platform context"
+        raise InvalidRequest.at(list(choice.loc), "approval_not_issued", text)
+    return replace(choice, reason=mask(choice.reason, request.secrets))
+
+
+async def _prepared(
+    request: Request, settled: Settled, starts: Sequence[str], out: Output
+) -> Prepared:
+    """Refuse a new message that has to wait, and bring the session up to date for what starts."""
+    decided = settled.decided
+    if not (request.context.has_decision or request.blank):
+        decided = await _past_pending(request, decided, out)
+    out.decided = decided
+    if decided.fresh or starts:
+        await accepted(request, out)
+    settled = caught_up(request, replace(settled, decided=decided))
+    at_once = request.asking(decided).continues_at_once
+    return Prepared(settled, message_digest(request, decided) if at_once else None)
+
+
+def caught_up(request: Request, settled: Settled) -> Settled:
+    """The same, once the session has the changes of calls whose outcome the client has not."""
+    asking = request.asking(settled.decided)
+    return replace(settled, known=catch_up(request.session, asking, settled.known))
+
+
+def message_digest(request: Request, decided: Decided) -> str:
+    """The digest of the message with its decisions; the same when it is sent again."""
+    return approvals.request_digest(request.said[-1][1], decided.chosen)
+
+
+async def _past_pending(request: Request, decided: Decided, out: Output) -> Decided:
+    """Rule 3 of the contract: no new message while calls are pending; they are rejected where they
+    are superseded."""
+    engine = request.engine
+    pending = request.asking(decided).blocking
+    if not pending:
+        return decided
+    if engine.approvals.on_new_message != "supersede":
+        raise ApprovalsPending(pending)
+    rejected = await engine.ledger.reject(pending, _SUPERSEDED, request.who)
+    await accepted(request, out)
+    rows = decided.rows | {row.id: row for row in rejected}
+    for row in rejected:
+        await request.fire(approvals.decision_event(row, request.who.principal))
+    if len(rejected) < len(pending):
+        # Another request has decided one of them since they were read.
+        others = set(pending) - {row.id for row in rejected}
+        rows |= await engine.ledger.settle([*others])
+    return replace(decided, rows=rows)
+
+
+@asynccontextmanager
+async def continuing(
+    request: Request, settled: Settled, step: Step
+) -> AsyncIterator[tuple[Settled, Step]]:
+    """Claim the continuation that the step needs, or give the reply that was recorded for it as the
+    step to take; what was claimed is given back where the turn fails."""
+    try:
+        own = () if isinstance(step, Restate | Replay) else step.own
+        # The continuation may be claimed already, with the outcome of its only call.
+        if own and settled.continuing is None:
+            found = await _claim(request, settled.decided, own)
+            if isinstance(found, Continuation):
+                settled = replace(settled, continuing=found)
+            else:
+                step = Replay(found)
+        yield settled, step
+    except BaseException:
+        await released(request.engine, settled.continuing)
+        raise
+
+
+async def _claim(
+    request: Request, decided: Decided, turns: Sequence[str]
+) -> Continuation | dict[str, Any]:
+    request.slot.pause()
+    try:
+        return await request.engine.ledger.continue_turns(
+            turns,
+            message_digest(request, decided),
+            decided=known_to_reply(decided, turns) if request.blank else None,
+            until=request.until,
+        )
+    finally:
+        request.slot.resume()
