@@ -29,40 +29,17 @@ report, the client, continue."""
 NAMES = frozenset({"begun", "deaf", "hear", "heard", "owed", "tell", "tells", "told", "untell"})
 """Words that no name of the code is, or has as one of its words, for the same reason."""
 
-OWNED = ("core/sayso/turns/", "core/sayso/decisions/")
-"""Folders that are still to be rewritten. The list only gets shorter."""
-
-RENAMED_LATER = (
-    "core/sayso/hosting/resent.py",
-    "plugins/agui/",
-    "plugins/openai_api/",
-    "plugins/resume/tests/",
-    "plugins/ui_stream/",
-    "tests/test_resent.py",
-)
-"""Places whose names are still to be changed. The list only gets shorter."""
-
-SHARED = {
-    "NotBegun": "gate.py beginnings.py choices.py test_claims.py test_abandoned.py",
-    "told": "choices.py record.py rules.py pairing.py test_claims.py",
-    "begun": "calling.py code.py",
-    "_begun": "code.py",
-    "_begun_in_thread": "code.py",
-}
-"""Names in other files that those folders use. The list only gets shorter."""
-
 SENTENCE = re.compile(r"(?<=[.;:!?])[)\"'`*]*\s+")
 PARAGRAPH = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s)")
 QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"")
 
 
 def sources() -> list[Path]:
-    """The Python files of the repository, except for the folders in `OWNED`."""
+    """The Python files of the repository."""
     found = [ROOT / "conftest.py"]
     for folder in ("core", "plugins", "tests", "benchmarks", "examples", "docs"):
         found += sorted((ROOT / folder).rglob("*.py"))
-    owned = tuple(str(ROOT / folder) for folder in OWNED)
-    return [path for path in found if not str(path).startswith(owned) and _is_ours(path)]
+    return [path for path in found if _is_ours(path)]
 
 
 def pages() -> list[Path]:
@@ -197,8 +174,6 @@ def test_names_use_the_glossary() -> None:
         f"{path.relative_to(ROOT)}:{line}: {name}"
         for path in sources()
         for line, name in read(path).names
-        if path.name not in SHARED.get(name, "").split()
-        if not str(path.relative_to(ROOT)).startswith(RENAMED_LATER)
     ]
     assert found == [], "\n".join(found)
 

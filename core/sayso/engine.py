@@ -68,8 +68,8 @@ class Engine:
         unused: Callable[[T], None] | None = None,
     ) -> T:
         """The result of `work`, which runs to its end even if its turn is cancelled. Raises the
-        error of `unrecorded` if that comes first. `unused` gets a result that nobody waits for any
-        more."""
+        error of `unrecorded` if that comes first. `unused` gets the result if the turn was
+        cancelled meanwhile."""
         task = self.keep(work)
         try:
             await asyncio.wait((task, unrecorded), return_when=asyncio.FIRST_COMPLETED)

@@ -15,7 +15,7 @@ from typing import Any
 
 from sayso.context import RequestContext
 from sayso.ledger import State
-from sayso.ledger.beginnings import NotBegun
+from sayso.ledger.beginnings import CallNotStarted
 from sayso.ledger.choices import Grant, unknown_outcome
 from sayso.policy import Policy, Verdict, forbidden
 from sayso.tools import Tool, ToolInputError
@@ -101,13 +101,15 @@ class Gate:
         call_id: str = "",
         until: float = math.inf,
     ) -> Outcome:
-        """Run `tool` once and return its outcome; raises only on misuse, NotBegun and NotEnded.
+        """Run `tool` once and return its outcome.
+
+        Raises only on misuse, CallNotStarted and NotEnded.
 
         A call that needs approval runs only with the grant for exactly this call, which is spent,
         and in its `place`. If it does not start in the grant's time, or by `until` (monotonic
-        seconds), NotBegun is raised. If it has started and no timeout ends it, NotEnded is raised
-        then. `late` is called with the real outcome of a call that was abandoned as INDETERMINATE,
-        or raised NotEnded. `call_id` is the model's id of a call without a grant.
+        seconds), CallNotStarted is raised. If it has started and no timeout ends it, NotEnded is
+        raised then. `late` is called with the real outcome of a call that was abandoned as
+        INDETERMINATE, or raised NotEnded. `call_id` is the model's id of a call without a grant.
         """
         stated = context.stated_platform
         secrets = stated.secrets() if stated is not None else ()
@@ -182,7 +184,7 @@ class Gate:
                 done, _ = await asyncio.wait({call}, timeout=None if left == math.inf else left)
                 if done:
                     return run.ended(call)
-        except (asyncio.CancelledError, NotBegun):
+        except (asyncio.CancelledError, CallNotStarted):
             call.cancel()
             run.watched.abandon()
             raise
@@ -218,8 +220,10 @@ class _Run:
         self.start, self.started = time.perf_counter(), True
 
     def left(self, until: float) -> float:
-        """The seconds for which the call is still waited for; infinite without a limit. Raises
-        NotBegun, from then on for good, for an approved call that has not started by `until`."""
+        """The seconds for which the call is still waited for; infinite without a limit.
+
+        Raises CallNotStarted for an approved call that has not started by `until`, and from then on
+        each time."""
         limit, now = self.tool.timeout, time.monotonic()
         if self.grant is None or self.started:
             # A call that waits for a thread or a loop has not started, and has all of its time.
@@ -227,7 +231,7 @@ class _Run:
         if now < until:
             return min(until - now, limit or math.inf)
         if self.grant.withdraw():
-            raise NotBegun
+            raise CallNotStarted
         return _MOMENT
 
     @property
@@ -243,7 +247,7 @@ class _Run:
         return _done(value, text, self.secrets, self.output_limit, self.took)
 
     def failed(self, error: BaseException) -> Outcome:
-        if isinstance(error, NotBegun):
+        if isinstance(error, CallNotStarted):
             raise error
         if isinstance(error, _Unfit):
             return Outcome("FAILED", f"Error: {mask(str(error), self.secrets)}", began=False)

@@ -27,7 +27,7 @@ from sayso import (
 )
 from sayso.errors import StillRunning
 from sayso.ledger import Proposal
-from sayso.ledger.beginnings import NotBegun
+from sayso.ledger.beginnings import CallNotStarted
 from sayso.ledger.choices import Choice, Conversation, Decided, Grant
 from sayso.ledger.memory import MemoryStore
 from sayso.ledger.record import Ledger
@@ -258,7 +258,7 @@ def test_call_whose_place_blocks_before_it_begins_is_withdrawn_for_good(
             who = ALICE._replace(principal=None, tenant=None)
             (grant,) = (await host.ledger.decide([choice], [], who, Conversation())).grants
             began = time.monotonic()
-            with pytest.raises(NotBegun):
+            with pytest.raises(CallNotStarted):
                 await host.gate.run(
                     wipe,
                     proposed.input,
@@ -269,7 +269,7 @@ def test_call_whose_place_blocks_before_it_begins_is_withdrawn_for_good(
                     until=began + 0.4,
                 )
             assert 0.3 < time.monotonic() - began < 5
-            with pytest.raises(NotBegun):
+            with pytest.raises(CallNotStarted):
                 grant.begin()
             await host.ledger.give_back([grant], refused=True)
             stands = (await host.ledger.settle([proposed.id]))[proposed.id]

@@ -27,7 +27,7 @@ from stages import (
 
 from sayso.errors import LedgerUnavailable, StillRunning
 from sayso.ledger import Proposal, beginnings, choices, claims
-from sayso.ledger.beginnings import NotBegun
+from sayso.ledger.beginnings import CallNotStarted
 from sayso.ledger.choices import Continuation, Conversation, Decided, Requester
 from sayso.ledger.conformance.samples import ALL
 from sayso.ledger.memory import MemoryStore
@@ -326,7 +326,7 @@ def test_a_rejection_is_claimed_once_for_its_callable_and_again_when_that_was_gi
     async def claimed(ledger: Ledger, row: Proposal) -> list[Proposal]:
         found = Decided()
         await ledger.claim_for_callable(row.turn, found)
-        return found.told
+        return found.acknowledged
 
     async def work() -> None:
         ledger, row = make(), call("t")
@@ -653,7 +653,7 @@ def test_what_is_handed_back_is_approved_unless_somebody_reported_it_unknown(mak
         assert (ended.state, (ended.output or "")[:14]) == ("FAILED", "Error: not run")
         assert (await decide(other, approve(rows[1]))).grants == []
         for grant in (early, late):
-            with pytest.raises(NotBegun):
+            with pytest.raises(CallNotStarted):
                 grant.begin()
         await ledger.close()
         await other.close()
@@ -699,10 +699,10 @@ def test_a_call_begins_only_while_its_lease_lasts_less_a_margin(
         grants = [(await decide(ledger, approve(row))).grants[0] for row in rows]
         now += 7.9
         grants[0].begin()
-        with pytest.raises(NotBegun):
+        with pytest.raises(CallNotStarted):
             grants[0].begin()
         now += 0.2
-        with pytest.raises(NotBegun):
+        with pytest.raises(CallNotStarted):
             grants[1].begin()
         await ledger.close()
 

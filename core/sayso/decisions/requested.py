@@ -1,4 +1,4 @@
-"""A proposal of a request, not yet recorded, and who made the request."""
+"""A proposal of a request before it is recorded, and the requester."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sayso.ledger.choices import Requester
 from sayso.wire.lenient_json import json_values
 
 _TEXTS = ("name", "description", "input_description", "intent")
-"""Fields shown to the approver next to the input."""
+"""The fields that the approver reads next to the input."""
 
 
 _LONGEST_INTENT = 500
@@ -19,7 +19,7 @@ _LONGEST_INTENT = 500
 
 
 def requester(caller: Caller, tenant: str | None = None, user: str | None = None) -> Requester:
-    """Who asks; `tenant` and `user` are what the messages claim."""
+    """The requester; `tenant` and `user` are those that the messages claim."""
     return Requester(caller.principal, tenant, user, caller.protocol, caller.address, caller.client)
 
 

@@ -43,23 +43,23 @@ async def asked(
     shown: Sequence[Shown],
     decisions: Sequence[Approval] = (),
     *,
-    told: Collection[str] = (),
+    reported: Collection[str] = (),
     session: Mapping[str, Any] | None = None,
     supersede: bool = False,
 ) -> Asked:
     """The request of a client that has `shown` and makes `decisions`.
 
     The calls of its last assistant message that were decided elsewhere count as decided by this
-    request, unless the client was `told` their outcome; earlier ones run if they are approved and
-    have not started. A new text while calls are pending is no turn, unless it is to `supersede`
-    them.
+    request, unless the client received their outcome (`reported`). Earlier calls run if they are
+    approved and have not started. A new text while calls are pending is no turn, unless it is to
+    `supersede` them.
     """
     newest = shown[-1] if shown and shown[-1].role == "user" else Shown("user", "")
     history = shown[:-1] if shown and shown[-1] is newest else shown
     ids = [id_ for one in reversed(shown) for id_ in one.ids][:_MOST]
     rows = await calls.standing([*dict.fromkeys(ids)], caller) if ids else {}
     last = next((one.ids for one in reversed(history) if one.role == "assistant"), ())
-    made = [*decisions, *_made_elsewhere(rows, last, {*told, *(one.id for one in decisions)})]
+    made = [*decisions, *_made_elsewhere(rows, last, {*reported, *(one.id for one in decisions)})]
     pending = [r for r in rows.values() if r.state == "PENDING" and r.kind == "tool_call"]
     if pending and not made and not (supersede and newest.text.strip()):
         return Asked(None, sorted(pending, key=lambda row: row.order))

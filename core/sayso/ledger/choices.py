@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from sayso.errors import InvalidRequest, ToolInputError
 from sayso.ledger import OPEN, Decision, Proposal, SuspendedTurn
-from sayso.ledger.beginnings import Beginnings, NotBegun, boottime
+from sayso.ledger.beginnings import Beginnings, CallNotStarted, boottime
 from sayso.wire.canonical import canonical
 from sayso.wire.messages import Command, Kind
 
@@ -122,10 +122,10 @@ class Grant:
         return boottime() < self.until
 
     def begin(self) -> None:
-        """Record that the call starts; the caller's next step must be the tool. Raises NotBegun if
-        it is too late, or the grant was withdrawn."""
+        """Record that the call starts; the caller's next step must be the tool. Raises
+        CallNotStarted if it is too late, or the grant was withdrawn."""
         if not self.in_time or not self._word.acquire(blocking=False):
-            raise NotBegun
+            raise CallNotStarted
         self._known.add(self.proposal.id)
 
     def withdraw(self) -> bool:
@@ -139,9 +139,9 @@ class Grant:
 
 def begin_all(grants: Sequence[Grant]) -> None:
     """Record that all these calls start, which are carried out in one step. If it is too late for
-    one, raises NotBegun, and none starts."""
+    one, raises CallNotStarted, and none starts."""
     if not all(grant.in_time for grant in grants):
-        raise NotBegun
+        raise CallNotStarted
     for grant in grants:
         grant.begin()
 
@@ -157,7 +157,7 @@ class Decided:
     - `chosen`: each choice with its row.
     - `fresh`: the ids of the rows decided by this request.
     - `starts`: those of `chosen` that are to be started.
-    - `told`: the rejected calls that this request acknowledges to a callable.
+    - `acknowledged`: the rejected calls that this request acknowledges to a callable.
     """
 
     rows: dict[str, Proposal] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class Decided:
     hinders: Hinders | None = None
     """A reason for this request not to start a call; see `sayso.decisions.deed`."""
     grants: list[Grant] = field(default_factory=list)
-    told: list[Proposal] = field(default_factory=list)
+    acknowledged: list[Proposal] = field(default_factory=list)
     resting: dict[str, float] = field(default_factory=dict)
     """For how many seconds the calls of `starts` rest that were not granted for that reason."""
     _inputs: dict[str, list[bytes]] = field(default_factory=dict)

@@ -246,12 +246,17 @@ class Ledger:
             raise
 
     async def give_back(
-        self, grants: Sequence[Grant], told: Sequence[Proposal] = (), *, refused: bool = False
+        self,
+        grants: Sequence[Grant],
+        acknowledged: Sequence[Proposal] = (),
+        *,
+        refused: bool = False,
     ) -> None:
-        """Give back those `grants` whose calls were not started, and the rejected calls `told` that
-        were not acknowledged to the callable. With `refused` they were to start, and rest now."""
+        """Give back those `grants` whose calls were not started, and the rejected calls
+        `acknowledged` if the callable has not received them. With `refused` they were to start, and
+        rest now."""
         unstarted = [grant for grant in grants if grant.withdraw()]
-        ids = [grant.proposal.id for grant in unstarted] + [row.id for row in told]
+        ids = [grant.proposal.id for grant in unstarted] + [row.id for row in acknowledged]
 
         def work(tx: Transaction) -> None:
             rows = tx.proposals(ids)
@@ -259,7 +264,7 @@ class Ledger:
                 row = rows.get(grant.proposal.id)
                 if row is not None and row.fence == grant.fence:
                     self._rules.hand_back(tx, row, again=grant.again, refused=refused)
-            for row in told:
+            for row in acknowledged:
                 if row.id in rows and row.owner is not None:
                     self._rules.unacknowledge(tx, rows[row.id], row.owner.claim)
 
@@ -301,7 +306,7 @@ class Ledger:
         claimed = await self._claiming(work, sent.token, [turn])
         found.rows |= claimed.rows
         found.grants += claimed.grants
-        found.told += claimed.told
+        found.acknowledged += claimed.acknowledged
         return max(claimed.resting.values(), default=0.0)
 
     async def finish(

@@ -320,7 +320,7 @@ class Rules(Claims):
         """Claim a rejected call of a callable, to acknowledge it once."""
         row.owner = self.owner_of(row.fence, tx.now, token)
         tx.put(row)
-        found.told.append(row)
+        found.acknowledged.append(row)
 
     def unacknowledge(self, tx: Transaction, row: Proposal, token: str) -> None:
         """Undo the claim `token` of a rejected call that was not acknowledged to the callable."""

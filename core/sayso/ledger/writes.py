@@ -27,8 +27,8 @@ _UNRECORDED = (
 async def accepted(
     write: Callable[[], Awaitable[T]], refused: Callable[[LedgerUnavailable], None]
 ) -> T:
-    """The result of `write`, which is called until the store accepts it; `refused` gets the error
-    of each other time, and may raise it to give up."""
+    """The result of `write`, which is called until the store accepts it. `refused` gets the error
+    of each failed attempt, and may raise it to end the attempts."""
     pause = 0.05
     while True:
         try:

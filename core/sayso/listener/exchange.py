@@ -180,7 +180,7 @@ class Exchange:
             status, body, headers = self._endpoint.refusal(error)
         except Exception:
             # The waiting client must get an answer, as from uvicorn when an app fails.
-            logger.exception("a failure could not be told")
+            logger.exception("a failure could not be reported")
             self.keep_alive = False
             self._respond(500, b"Internal Server Error", kind=TEXT)
         else:

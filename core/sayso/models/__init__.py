@@ -96,7 +96,7 @@ class Turn:
 
 def unused_id(id_: str, used: dict[str, int], longest: int | None = None) -> str:
     """The id of a call, or if it is in `used`, the id with the next free number behind it, of at
-    most `longest` characters; what is given is added to `used`.
+    most `longest` characters. The id that is returned is added to `used`.
 
     Some providers count from zero in each reply, and requests may be made at the same time.
     """

@@ -147,7 +147,7 @@ def _renamed(turn: Turn, used: dict[str, int], id_length: int) -> Turn:
 
 
 def _fresh(call_id: str, used: dict[str, int], length: int) -> str:
-    """An id, as providers allow ids, that is not in `used`, to which it is added."""
+    """An id in the form that providers accept, which is not in `used` yet; it is added there."""
     clean = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:length] or "call"
     return unused_id(clean, used, length)
 

@@ -34,7 +34,7 @@ _context: ContextVar[Mapping[str, str] | None] = ContextVar("sayso_log_fields", 
 
 @contextmanager
 def adding_fields(**more: str) -> Iterator[None]:
-    """Add fields to each record that is written within the block, by whatever it starts, too."""
+    """Add fields to each log record that the block writes, and that tasks write which it starts."""
     token = _context.set({**(_context.get() or {}), **more})
     try:
         yield
@@ -96,7 +96,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """The texts and numbers that a record carries beside what it says: by `extra` and by
+    """The texts and numbers that a record carries beside its message: those of `extra` and of
     `adding_fields`."""
     given = {
         name: value

@@ -12,7 +12,7 @@ from sayso.trees import rebuilt, walk
 
 _EXACT = 2**53
 DIGITS = 4300
-"""How many digits of an integer JSON parsers take."""
+"""The largest number of digits that JSON parsers accept in an integer."""
 _BEYOND: int = 10**DIGITS
 
 

@@ -180,4 +180,4 @@ def _finder(secrets: Sequence[str]) -> _Few | _Many:
 
 
 NO_SECRETS = Secrets()
-"""The secrets of the many requests that have none."""
+"""The secrets of requests without any, which most are."""

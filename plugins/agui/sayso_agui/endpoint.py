@@ -77,7 +77,7 @@ class Runs:
             caller,
             given.shown,
             given.decisions,
-            told=given.told,
+            reported=given.reported,
             session=run.state if isinstance(run.state, dict) and run.state else None,
             supersede=host.config.approvals.on_new_message == "supersede",
         )

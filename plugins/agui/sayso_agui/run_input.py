@@ -83,7 +83,7 @@ class Read:
 
     shown: list[Shown] = field(default_factory=list)
     decisions: list[Approval] = field(default_factory=list)
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     given: dict[str, Json] = field(default_factory=dict)
     context: str = ""
 
@@ -103,7 +103,7 @@ def read(run: RunInput) -> Read:
             case "system" | "developer":
                 words.append(text)
             case "tool" if not _is_answer(text):
-                found.told.add(said.tool_call_id)
+                found.reported.add(said.tool_call_id)
             case _:
                 pass
     found.context = "\n\n".join(word for word in words if word.strip())

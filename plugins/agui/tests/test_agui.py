@@ -182,8 +182,11 @@ def test_a_wrong_field_is_refused_before_the_stream(start: Start, wrong: Any) ->
 
 
 def test_the_capabilities_say_that_a_person_decides(start: Start) -> None:
-    told = start().service.get("/agui/capabilities").json()
-    assert told["humanInTheLoop"]["approvals"] and told["humanInTheLoop"]["approveWithEdits"]
+    capabilities = start().service.get("/agui/capabilities").json()
+    assert (
+        capabilities["humanInTheLoop"]["approvals"]
+        and capabilities["humanInTheLoop"]["approveWithEdits"]
+    )
 
 
 def test_another_principal_decides_nothing(start: Start) -> None:

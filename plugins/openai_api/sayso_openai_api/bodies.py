@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, StrictBool
 from starlette.requests import Request
 
 from sayso import BodyReader, Host, InvalidRequest, Shown, read_body
-from sayso_openai_api.cards import parts_of, told_in
+from sayso_openai_api.cards import parts_of, reported_in
 
 Json = dict[str, Any]
 
@@ -78,7 +78,7 @@ def conversation(host: Host, body: ChatBody) -> tuple[list[Shown], str, set[str]
     """
     shown: list[Shown] = []
     instructions: list[str] = []
-    told: set[str] = set()
+    reported: set[str] = set()
     for said in body.messages:
         text = text_of(said.content)
         if said.role in ("system", "developer"):
@@ -86,14 +86,14 @@ def conversation(host: Host, body: ChatBody) -> tuple[list[Shown], str, set[str]
         elif said.role == "user":
             shown.append(Shown("user", text))
         elif said.role == "assistant":
-            told |= told_in(text)
+            reported |= reported_in(text)
             shown += [Shown("assistant", *part) for part in parts_of(text)]
     if not shown or shown[-1].role != "user":
         raise InvalidRequest.at(
             ["body", "messages"], "last_message_not_user", "the last message must be a user's"
         )
     check_count(host, len(shown))
-    return shown, "\n\n".join(text for text in instructions if text.strip()), told
+    return shown, "\n\n".join(text for text in instructions if text.strip()), reported
 
 
 def check_count(host: Host, count: int) -> None:

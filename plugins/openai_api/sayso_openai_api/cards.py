@@ -40,8 +40,8 @@ def page_of(host: Host, page: str | None) -> str | None:
 def card(row: Proposal, page: str | None) -> str:
     """The call with everything that its approver has to know, and where to decide."""
     name = "shell" if row.kind == "command" else row.name
-    told = [name, row.description, f"Why: {row.intent}" if row.intent else ""]
-    shown = [visible(line, strict=True) for line in told if line]
+    texts = [name, row.description, f"Why: {row.intent}" if row.intent else ""]
+    shown = [visible(line, strict=True) for line in texts if line]
     until = datetime.fromtimestamp(min(row.expires, _LAST), UTC).strftime("%Y-%m-%d %H:%M UTC")
     where = f"[Decide on the page]({page}#{row.id})" if page else "Decide on Sayso's page"
     return (
@@ -78,7 +78,7 @@ def parts_of(text: str) -> list[tuple[str, list[str]]]:
     return [(_spoken(piece), _ids_in(_OUTCOME.sub("", piece))) for piece in pieces]
 
 
-def told_in(text: str) -> set[str]:
+def reported_in(text: str) -> set[str]:
     """The calls whose outcome the text reports."""
     return {match[1] for match in _OUTCOME.finditer(text)}
 

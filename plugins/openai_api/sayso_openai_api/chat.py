@@ -57,7 +57,7 @@ class Chat:
         return await while_there(_whole(completion, talk), request.receive)
 
     def _talk(self, request: Request, body: ChatBody) -> Talk:
-        shown, instructions, told = conversation(self._host, body)
+        shown, instructions, reported = conversation(self._host, body)
         task = request.headers.get(_TASK_HEADER) or (
             len(shown) == 1 and shown[0].text.lstrip().startswith(_TASK)
         )
@@ -67,7 +67,7 @@ class Chat:
             self._host,
             caller,
             shown,
-            told,
+            reported,
             page=page_of(self._host, self._settings.page),
             hold=self._settings.hold if body.stream else 0.0,
             store=self._store,

@@ -7,7 +7,7 @@ from typing import Any
 
 from sayso import Approval, InvalidRequest, Shown
 from sayso_openai_api.bodies import text_of
-from sayso_openai_api.cards import parts_of, told_in
+from sayso_openai_api.cards import parts_of, reported_in
 
 Json = dict[str, Any]
 _PREFIX = "mcpr_"
@@ -22,7 +22,7 @@ class Input:
 
     shown: list[Shown] = field(default_factory=list)
     decisions: list[Approval] = field(default_factory=list)
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     inputs: dict[str, Json] = field(default_factory=dict)
     instructions: list[str] = field(default_factory=list)
 
@@ -41,7 +41,7 @@ class Input:
                 case "item_reference":
                     self._show([_id(item.get("id"))])
                 case "mcp_call":
-                    self.told.add(_id(item.get("approval_request_id")))
+                    self.reported.add(_id(item.get("approval_request_id")))
                 case "mcp_approval_response":
                     decided.append((number, item))
         # After all requests: an echoed one may be anywhere.
@@ -54,7 +54,7 @@ class Input:
         elif role == "user":
             self.shown.append(Shown("user", text))
         elif role == "assistant":
-            self.told |= told_in(text)
+            self.reported |= reported_in(text)
             # A card beside a request says the same in words.
             self.shown += [Shown("assistant", said, ids) for said, ids in parts_of(text)]
 

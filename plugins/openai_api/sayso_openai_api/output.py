@@ -105,8 +105,12 @@ class Output:
         yield self._at("response.mcp_call_arguments.done", arguments=item["arguments"])
         state = "failed" if failed else "completed"
         yield self._at(f"response.mcp_call.{state}")
-        told: Json = {"output": None, "error": None, "error" if failed else "output": ended.output}
-        yield from self._done({**item, **told, "status": state})
+        outcome: Json = {
+            "output": None,
+            "error": None,
+            "error" if failed else "output": ended.output,
+        }
+        yield from self._done({**item, **outcome, "status": state})
 
     def requests(self, rows: Sequence[Proposal], page: str | None) -> Iterator[bytes]:
         """The pending calls, and the same in words for clients that do not know this item."""

@@ -39,7 +39,7 @@ class Talk:
         host: Host,
         caller: Caller,
         shown: Sequence[Shown],
-        told: Collection[str],
+        reported: Collection[str],
         *,
         page: str | None,
         hold: float,
@@ -49,7 +49,7 @@ class Talk:
         self._host = host
         self._caller = caller
         self._shown = list(shown)
-        self._told = set(told)
+        self._reported = set(reported)
         self._page = page
         self._hold = hold
         self._store = store
@@ -102,7 +102,7 @@ class Talk:
             self._host.calls,
             self._caller,
             self._shown,
-            told=self._told,
+            reported=self._reported,
             session=self._session,
             supersede=self._host.config.approvals.on_new_message == "supersede",
         )
@@ -127,7 +127,7 @@ class Talk:
                             self._session = event.session or self._session
                         case _:
                             for ended in outcomes_of(event):
-                                self._told.add(ended.id)
+                                self._reported.add(ended.id)
                                 yield outcome(ended)
         finally:
             await stream.aclose()

@@ -227,11 +227,11 @@ def test_a_background_response_can_be_cancelled(start: Start) -> None:
         return "too late"
 
     world = start(never)
-    begun = create(world, "wait", background=True)
-    assert begun.status == "in_progress"
-    assert world.client.responses.retrieve(begun.id).status == "in_progress"
-    assert world.client.responses.cancel(begun.id).status == "cancelled"
-    events = list(world.client.responses.retrieve(begun.id, stream=True))
+    created = create(world, "wait", background=True)
+    assert created.status == "in_progress"
+    assert world.client.responses.retrieve(created.id).status == "in_progress"
+    assert world.client.responses.cancel(created.id).status == "cancelled"
+    events = list(world.client.responses.retrieve(created.id, stream=True))
     assert events[-1].type == "response.failed"
 
 

@@ -134,7 +134,7 @@ async def _frames(
             caller,
             given.shown,
             given.decisions,
-            told=given.told,
+            reported=given.reported,
             session=given.session,
             supersede=host.config.approvals.on_new_message == "supersede",
         )

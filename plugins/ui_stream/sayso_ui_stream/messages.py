@@ -14,7 +14,7 @@ MARK = "~"
 """Before the number of a question that is asked again: a page sends no second answer under the same
 id."""
 _OWN = {"id", "messages", "trigger", "messageId", "system", "tools", "callSettings", "config"}
-_TOLD = {"output-available", "output-error", "output-denied"}
+_REPORTED = {"output-available", "output-error", "output-denied"}
 
 
 class UIMessage(BaseModel):
@@ -56,7 +56,7 @@ class Read:
 
     shown: list[Shown] = field(default_factory=list)
     decisions: list[Approval] = field(default_factory=list)
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     session: Json | None = None
     continues: str = ""
     known: dict[str, str] = field(default_factory=dict)
@@ -104,8 +104,8 @@ def _assistant(found: Read, message: UIMessage) -> None:
         elif _is_call(part):
             ids.append(_id(part))
             found.asked[_id(part)] = found.asked.get(_id(part), 0) + 1
-            if part.get("state") in _TOLD:
-                found.told.add(_id(part))
+            if part.get("state") in _REPORTED:
+                found.reported.add(_id(part))
     end()
 
 

@@ -218,10 +218,10 @@ def test_a_running_stream_can_be_read_again_and_stopped(start: Start) -> None:
     import http.client
     import json
 
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def slow(ask: Any) -> str:
-        begun.set()
+        started.set()
         await asyncio.sleep(600)
         return "late"
 
