@@ -205,8 +205,8 @@ class DirectCalls:
     async def withdraw(self, ids: Sequence[str], caller: Caller, reason: str) -> None:
         """Reject the calls and commands for which no client waits any more.
 
-        Approved ones are rejected, too, if they have not started. A call that is running, has ended,
-        or is not visible to this caller stays unchanged.
+        Approved ones are rejected, too, if they have not started. A call that is running, has
+        ended, or is not visible to this caller stays unchanged.
         """
         who = requester(caller)
 

@@ -93,7 +93,14 @@ class CommandFile(Wire):
 
 Reason = Annotated[str, Field(min_length=1)]
 """The reason of a rejection; an empty one would be neither a rejection nor none."""
-Revision = Annotated[int, Field(strict=True, ge=1)]
+
+
+def _whole(value: Any) -> Any:
+    """An int for a whole number that was sent as a double: protocol buffers have only doubles."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Revision = Annotated[int, BeforeValidator(_whole), Field(strict=True, ge=1)]
 """The number of an input of a call: 1 is the proposed one, each change makes the next."""
 
 

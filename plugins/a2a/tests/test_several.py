@@ -133,7 +133,7 @@ def test_task_left_behind_by_a_dead_process_has_failed(make: Make) -> None:
         assert alive.status.state == TaskState.TASK_STATE_WORKING
         assert left is not None
         assert left.status.state == TaskState.TASK_STATE_FAILED
-        assert "stopped" in left.status.message.parts[0].text
+        assert "sign of life" in left.status.message.parts[0].text
         assert "may have taken effect" in left.status.message.parts[0].text
         assert conversation([left]) == []
         assert waiting is not None

@@ -138,7 +138,7 @@ class Card:
             caller,
             approved=given["approve"],
             kind=row.kind if row is not None else "tool_call",
-            reason=given.get("reason") or None,
+            reason=None if given["approve"] else given.get("reason") or None,
             input=given["input"],
             session=peer_of(context).session,
             # The calls of a conversation run where that continues.

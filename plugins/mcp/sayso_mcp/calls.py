@@ -353,8 +353,9 @@ class _Call:
                 return self._still(f"the approved call {id_} is still running")
         if row.state == "APPROVED" and answer.approved:
             return self._still(
-                f"the call {id_} was approved and has not begun, because no thread was free for it "
-                "in time; call the tool again"
+                f"the call {id_} was approved and has not begun: no thread was free for it in "
+                "time, the service stood still, or it needs a credential that it had when it was "
+                "proposed; call the tool again"
             )
         return edited(row, self._shown(ran[0])) if ran else self._ended(row)
 

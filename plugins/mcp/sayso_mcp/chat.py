@@ -30,7 +30,7 @@ from sayso_mcp.calls import Result, ToolCalls
 from sayso_mcp.content import said
 from sayso_mcp.conversations import Conversations, Held, Standing, Wire, key_of
 from sayso_mcp.peers import Context, caller_of, is_modern, peer_of
-from sayso_mcp.progress import Progress, progress_of
+from sayso_mcp.progress import Progress, kept_alive, progress_of
 from sayso_mcp.questions import Answer, answer_of
 from sayso_mcp.waiting import ways
 
@@ -158,7 +158,7 @@ class _Talk:
         """
         if is_modern(self.context) and self.params.request_state is not None:
             return self._asked_before(self.params.request_state)
-        held, more = self.chat.conversations.find(self.caller, self.said)
+        held, more = await self._found()
         if held is not None and held.unheard:
             held.unheard = False
             if not more:
@@ -175,6 +175,18 @@ class _Talk:
                 self.chat.conversations.drop(held)
                 return answered
         return await self._turn(self.said[:-1], self.said[-1]["content"])
+
+    async def _found(self) -> tuple[Held | None, list[Wire]]:
+        """The held conversation and its new messages. If a turn of it continues by itself, that is
+        awaited first."""
+        conversations = self.chat.conversations
+        held, more = conversations.find(self.caller, self.said)
+        if held is None or not held.waiting:
+            return held, more
+        if not (await Standing.of(held, self.host, self.caller)).open:
+            async with kept_alive(self.sending, "the conversation continues"):
+                await conversations.gone_on(held)
+        return conversations.find(self.caller, self.said)
 
     def _asked_before(self, key: str) -> Held:
         """The conversation of an earlier round, found by the state that the client sent back."""

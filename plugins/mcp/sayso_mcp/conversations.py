@@ -88,6 +88,11 @@ class Conversations:
         finally:
             del self._watching[held.key]
 
+    async def gone_on(self, held: Held) -> None:
+        """Return when the turn that continues by itself, if there is one, has ended."""
+        if (watching := self._watching.get(held.key)) is not None:
+            await asyncio.wait({watching})
+
     async def close(self) -> None:
         """Let none continue by itself any more."""
         watching = list(self._watching.values())

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 class ClientCredentials:
     """The credentials of this service at the authorization server `issuer` (RFC 6749, section 4.4).
 
-    The MCP server names the issuer of its tokens (RFC 9728); the credentials go to this issuer
-    only. A token is requested when the server wants one, and again when it has expired.
+    The MCP server names the issuer of its tokens and the scopes that they need (RFC 9728); the
+    credentials go to this issuer only. A token is requested when the server wants one, and again
+    when it has expired.
     """
 
     issuer: str
     client_id: str
     client_secret: str = field(repr=False)
-    scope: str | None = None
 
     def auth(self, url: str) -> httpx2.Auth:
         """The authentication that adds a token to each request to the server at `url`."""
@@ -31,7 +31,6 @@ class ClientCredentials:
             _Kept(),
             self.client_id,
             self.client_secret,
-            scope=self.scope,
             issuer=self.issuer,
         )
 

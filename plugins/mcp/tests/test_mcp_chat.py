@@ -126,7 +126,7 @@ def test_new_message_of_the_same_conversation_goes_on_after_the_decision(
 
     async def run() -> None:
         ran: list[str] = []
-        agent = cleaner(ran, "Somebody has to decide.", received)
+        agent = cleaner(ran, "Somebody has to decide.", received, received)
         async with serve(agent=agent) as served, served.client(era) as client:
             result = await client.call_tool("chat", WIPE)
             history = [

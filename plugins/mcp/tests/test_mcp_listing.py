@@ -21,6 +21,7 @@ from typing_extensions import TypedDict
 
 from sayso import Agent, Caller, Config, ServiceHost, ToolResult, tool
 from sayso_mcp import MCP, mcp_server
+from sayso_mcp.apps import EXTENSION
 
 MODERN = "2026-07-28"
 ERAS = pytest.mark.parametrize("era", ["legacy", MODERN])
@@ -252,7 +253,9 @@ def test_nothing_is_declared_that_there_is_not(serve: Any, era: str, transport: 
         ):
             declared = client.server_capabilities
             found = declared.model_dump(by_alias=True, exclude_none=True, mode="json")
-            assert found == {"tools": {}, "resources": {}}
+            # The older era has no way to declare this.
+            extensions = {} if era == "legacy" else {"extensions": {EXTENSION: {}}}
+            assert found == {"tools": {}, "resources": {}} | extensions
 
     asyncio.run(run())
 
@@ -350,7 +353,7 @@ def test_page_is_that_of_the_console_beside_the_server(
     assert plugin.settings_beside(made).page == expected
 
 
-@ERAS
+@pytest.mark.parametrize("era", ["legacy", "auto"])
 def test_server_shows_its_icon(serve: Any, era: str) -> None:
     async def run() -> None:
         icon = "https://example.com/icon.png"

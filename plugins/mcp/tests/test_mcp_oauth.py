@@ -121,7 +121,7 @@ def test_metadata_names_the_address_that_is_configured(serve: Any) -> None:
 def test_token_is_asked_for_with_the_credentials_of_the_service(
     tmp_path: Path, serve: Any, issuer: Issuer, transport: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mine = ClientCredentials(issuer.url, "sayso", "secret-1", scope="tools")
+    mine = ClientCredentials(issuer.url, "sayso", "secret-1")
 
     async def run() -> None:
         known = [issuer.url]
@@ -131,7 +131,7 @@ def test_token_is_asked_for_with_the_credentials_of_the_service(
                 assert (await call(host, "add", a=1, b=2)).output == "3"
                 assert (await call(host, "add", a=2, b=2)).output == "4"
             (asked,) = issuer.asked
-            assert (asked["grant_type"], asked["scope"]) == (["client_credentials"], ["tools"])
+            assert asked["grant_type"] == ["client_credentials"]
             assert asked["resource"] == [served.url]
 
     asyncio.run(run())
