@@ -70,7 +70,7 @@ def page() -> str:
     parts = [HEAD, "## The top of the file\n\n" + _table(Config, _top_keys())]
     for name, field in Config.model_fields.items():
         if _is_section(field.annotation):
-            parts.append(_section(f"[{name}]", field.annotation))
+            parts += _sections(name, field.annotation)
     rules = Config.model_fields["approvals"].annotation
     rule = get_args(rules.model_fields["rules"].annotation)[0]  # type: ignore[union-attr]
     parts.append(_section("[[approvals.rules]]", rule))
@@ -88,6 +88,20 @@ def _top_keys() -> list[str]:
 
 def _is_section(annotation: object) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Section)
+
+
+def _sections(name: str, model: Any) -> Iterator[str]:
+    """The section, then those inside of it; `[auth.principals.NAME]` is one for each name."""
+    inside = {key: field.annotation for key, field in model.model_fields.items()}
+    nested = {key: model for key, model in inside.items() if _is_section(model)}
+    named = {key: get_args(kind)[1] for key, kind in inside.items() if get_origin(kind) is dict}
+    named = {key: model for key, model in named.items() if _is_section(model)}
+    own = [key for key in inside if key not in {*nested, *named}]
+    yield f"## `[{name}]`\n\n{_table(model, own)}"
+    for key, each in named.items():
+        yield _section(f"[{name}.{key}.NAME]", each)
+    for key, each in nested.items():
+        yield _section(f"[{name}.{key}]", each)
 
 
 def _section(title: str, model: Any) -> str:

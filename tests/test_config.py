@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from programs import until
-from sayso.config import Config, bearer_tokens, load_config, state_dir
+from sayso.config import Config, load_config, state_dir
+from sayso.config.approvals import ApprovalSettings
 from sayso.config.exact import VariableText
 from sayso.config.options import configured
 from sayso.config.settings import (
-    ApprovalSettings,
     Duration,
     LimitSettings,
     ModelSettings,
@@ -32,6 +32,7 @@ from sayso.config.settings import (
     size,
 )
 from sayso.config.targets import load_agent
+from sayso.config.tokens import bearer_tokens
 from sayso.errors import ConfigError, InvalidRequest
 from sayso.plugins.discovery import select
 from sayso.wire.requests import parse_request
@@ -603,7 +604,7 @@ def test_tokens_come_from_file_variable_and_configuration(folder: Path) -> None:
     (folder / "tokens").write_text(lines, "utf-8")
     toml = '[auth]\ntokens_file = "tokens"\n[auth.tokens]\ncarl = "env:CARL"\ndora = "t4"\n'
     tokens = bearer_tokens(loaded(folder, toml), {"CARL": "t3\n", "BOT": "t6"})
-    assert {name: token.get_secret_value() for name, token in tokens.items()} == {
+    assert {name: token.secret.get_secret_value() for name, token in tokens.items()} == {
         "ann": "t1",
         "bob": "t=2",
         "leo": "t#5",

@@ -714,7 +714,7 @@ class TestFailuresInATurn:
     def test_authentication_that_hangs_lets_nobody_in(
         self, sayso_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sayso.http.access.PATIENCE", 0.1)
+        monkeypatch.setattr("sayso.http.authentication.PATIENCE", 0.1)
 
         async def authenticate(self: Plugin) -> None:
             await asyncio.Event().wait()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sayso.config import Config
-from sayso.hosting import ActivePlugins, Calls, Code, Host
+from sayso.hosting import ActivePlugins, Calls, Code, Host, Record
 from sayso.tools.sources import WorkerLoops
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,6 +26,7 @@ PARTS: Mapping[str, type] = {
     "calls": Calls,
     "code": Code,
     "plugins": ActivePlugins,
+    "record": Record,
     "workers": WorkerLoops,
 }
 """The members of the host that are protocols of their own."""
@@ -119,3 +120,4 @@ def test_the_docs_name_every_member() -> None:
     named: set[Any] = set(re.findall(r"`host\.(\w+)", section))
     assert named == members(Host)
     assert set(re.findall(r"`host\.(?:calls)\.(\w+)", section)) == members(Calls)
+    assert set(re.findall(r"`host\.(?:record)\.(\w+)", section)) == members(Record)

@@ -14,13 +14,13 @@ CORE = Path(__file__).resolve().parent.parent / "core"
 
 LAYERS: tuple[str, ...] = (
     "errors garbage trees _version config workers service installing addresses",
-    "wire context",
+    "wire context principals",
     "ledger models",
     "agent tools commands policy gate conversation hosting hookspecs",
     "engine slots plugins",
     "decisions",
     "turns",
-    "host start_lines",
+    "host start_lines impossible",
     "http",
     "listener",
     "app server threaded testing pytest_plugin",

@@ -45,10 +45,11 @@ if TYPE_CHECKING:
     from sayso.gate import Outcome
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
-    from sayso.hosting import Host
+    from sayso.hosting import Host, Ruling
     from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
-    from sayso.http.access import authenticate
+    from sayso.http.access import check_access
+    from sayso.http.authentication import authenticate
     from sayso.http.endpoints import (
         ChatEndpoint,
         caller_of,
@@ -73,6 +74,8 @@ if TYPE_CHECKING:
         Transaction,
     )
     from sayso.ledger.log import checkpoint, log_row
+    from sayso.ledger.outbox import LogPage
+    from sayso.ledger.people import Comment, Terms, Vote
     from sayso.listener.protocol import Http
     from sayso.models import (
         Ask,
@@ -89,6 +92,7 @@ if TYPE_CHECKING:
         load_model,
     )
     from sayso.plugins import Plugin
+    from sayso.principals import Principal
     from sayso.server import serve
     from sayso.service.stderr import StandardError
     from sayso.threaded import running
@@ -175,9 +179,10 @@ _MODULES = {
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
-    "hosting": "Host",
+    "hosting": "Host Ruling",
     "hosting.resent": "Asked Shown asked",
-    "http.access": "authenticate",
+    "http.access": "check_access",
+    "http.authentication": "authenticate",
     "http.request_ids": "RequestIds",
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "listener.protocol": "Http",
@@ -186,6 +191,8 @@ _MODULES = {
     "installing": "install_line",
     "ledger": "Decision Head LogRow Owner Pending Proposal Reading Store SuspendedTurn Transaction",
     "ledger.log": "checkpoint log_row",
+    "ledger.outbox": "LogPage",
+    "ledger.people": "Comment Terms Vote",
     "wire.masking": "mask",
     "wire.messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
@@ -195,6 +202,7 @@ _MODULES = {
         "Ask Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage load_model"
     ),
     "plugins": "Plugin",
+    "principals": "Principal",
     "wire.requests": "parse_request",
     "server": "serve",
     "service.stderr": "StandardError",
@@ -232,6 +240,7 @@ __all__ = [
     "Command",
     "CommandFile",
     "Commands",
+    "Comment",
     "Config",
     "ConfigError",
     "ConversationStarted",
@@ -258,6 +267,7 @@ __all__ = [
     "InvalidRequest",
     "LedgerUnavailable",
     "LocalShell",
+    "LogPage",
     "LogRow",
     "Message",
     "MessageAdded",
@@ -270,6 +280,7 @@ __all__ = [
     "PlatformContext",
     "Plugin",
     "PluginError",
+    "Principal",
     "Proposal",
     "Reading",
     "Reply",
@@ -278,6 +289,7 @@ __all__ = [
     "RequestIds",
     "ResourceContent",
     "Result",
+    "Ruling",
     "SaysoError",
     "ServiceHost",
     "Session",
@@ -294,6 +306,7 @@ __all__ = [
     "StreamGone",
     "StreamUnknown",
     "SuspendedTurn",
+    "Terms",
     "Text",
     "TextContent",
     "TextDelta",
@@ -317,10 +330,12 @@ __all__ = [
     "URLConfig",
     "Unauthenticated",
     "Usage",
+    "Vote",
     "__version__",
     "asked",
     "authenticate",
     "caller_of",
+    "check_access",
     "checkpoint",
     "create_app",
     "encode",

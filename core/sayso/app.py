@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic_core import to_json
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from sayso.config import Config
@@ -22,6 +22,7 @@ from sayso.host import ServiceHost
 from sayso.http.access import Authentication, Fixed, WebPages, is_loopback
 from sayso.http.asgi import App, PlainApp
 from sayso.http.front import Front, has_front
+from sayso.http.tickets import Tickets
 from sayso.plugins.routes import LOST_MIDDLEWARE, Claim, claims, is_api_router, loses_middleware
 
 if TYPE_CHECKING:
@@ -127,6 +128,8 @@ def _furnished(app: AnyApp, routers: Iterable[tuple[str, Router]], extras: Extra
     _include(app, extras.get("additional_routers", ()))
     if front is not None:
         app.router.routes.append(front)
+    if host.guarded and any(isinstance(route, WebSocketRoute) for route in app.router.routes):
+        app.router.routes.append(Route("/auth/ticket", Tickets(host), methods=["POST"]))
     if host.guarded:
         leads = front.leads if front is not None else None
         app.add_middleware(Authentication, host=host, leads=leads)

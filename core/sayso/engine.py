@@ -10,9 +10,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sayso.agent import Agent
-from sayso.config.settings import ApprovalSettings, LimitSettings
+from sayso.config.approvals import ApprovalSettings
+from sayso.config.settings import LimitSettings
 from sayso.errors import LedgerUnavailable, RequestError
 from sayso.gate import Gate
+from sayso.ledger import Proposal
 from sayso.ledger.record import Ledger
 from sayso.models import Ask, Model, ModelEvent
 from sayso.models.calling import stream_of
@@ -29,6 +31,10 @@ T = TypeVar("T")
 
 Unrecorded = asyncio.Future[LedgerUnavailable]
 """Done when the store has long refused to record the outcome of a call."""
+
+
+def _nothing(row: Proposal) -> None:
+    """Without a service that starts calls by itself."""
 
 
 @dataclass(slots=True)
@@ -53,6 +59,8 @@ class Engine:
     holds: bool = field(init=False)
     events_on: bool = field(init=False)
     background: set[asyncio.Task[Any]] = field(default_factory=set)
+    on_approved: Callable[[Proposal], None] = _nothing
+    """Hears of each approval that is recorded here and that no request carries out."""
 
     def __post_init__(self) -> None:
         self.stream = stream_of(self.model, self.code)

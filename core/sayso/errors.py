@@ -11,6 +11,7 @@
     │   ├── TooLarge                 413  the body or frame is over its limit
     │   ├── UnknownHost              421  a page decides under a name that is not the service's
     │   ├── Unauthenticated          401  no principal for the credentials
+    │   ├── NoAuthentication         403  what needs `[auth]` is asked for without it
     │   ├── ApprovalsPending         409  a new message while calls wait for a decision
     │   ├── StreamUnknown            404  no such stream of this caller is kept here
     │   ├── StreamTaken              409  a stream of this id is kept already
@@ -150,6 +151,19 @@ class Unauthenticated(RequestError):
 
     def __init__(self, message: str = "credentials are missing or not valid") -> None:
         super().__init__(message)
+
+
+class NoAuthentication(RequestError):
+    """A request lists pending calls, or decides by id, on a service without authentication."""
+
+    status = 403
+    code = "AUTH_REQUIRED"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this needs [auth], since anybody, and any tool of the agent, could decide here; set "
+            "it, or set server.host to 127.0.0.1 and use the token that the start prints"
+        )
 
 
 class ApprovalsPending(RequestError):

@@ -97,7 +97,7 @@ def resources(host: Host) -> AbstractAsyncContextManager[Any]:
 
 @hookspec
 def authenticate(headers: Mapping[str, str], scope: Mapping[str, Any], host: Host) -> str | None:
-    """Return the principal's name, or None to let the next plugin say.
+    """Return the principal, a name or a `Principal`, or None to let the next plugin say.
 
     `headers` has lower-case names. Raise `Unauthenticated` to refuse. Called for every route,
     WebSocket and second port but `/health`, `/ready`, the public agent cards and the static files

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+import secrets
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -21,17 +22,21 @@ from typing import Any
 
 from sayso.addresses import hide_credentials
 from sayso.agent import Agent, as_agent
-from sayso.config import Config, bearer_tokens, state_dir
+from sayso.config import Config, state_dir
 from sayso.config.factories import installed
+from sayso.config.tokens import bearer_tokens
 from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
 from sayso.decisions.direct import DirectCalls
+from sayso.decisions.elsewhere import Elsewhere
+from sayso.decisions.recorded import Recorded
 from sayso.decisions.replicas import announced
 from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
 from sayso.hosting.buffers import Buffers
 from sayso.hosting.streams import EventStream, Sink
+from sayso.impossible import check_rules
 from sayso.installing import install_line
 from sayso.ledger.purging import purge_regularly
 from sayso.ledger.record import Ledger
@@ -41,6 +46,7 @@ from sayso.plugins import Plugins
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
 from sayso.policy import Policy
+from sayso.principals import Directory, Principal
 from sayso.slots import PATIENCE, Slots
 from sayso.start_lines import start_lines
 from sayso.turns.output import Gathered
@@ -69,7 +75,9 @@ class ServiceHost:
         extras: Mapping[str, Any] | None = None,
     ) -> None:
         self.extras = dict(extras or {})
-        self.tokens = _tokens(config)
+        self.directory = Directory(config.auth)
+        self.start_token = secrets.token_urlsafe(24)
+        self.tokens = _tokens(config, self.directory)
         self.agent = agent
         self.config = config
         self.plugins = plugins
@@ -81,6 +89,7 @@ class ServiceHost:
         self.code = UserCode(self.workers)
         self.policy = Policy(config.approvals.rules, guarded=self.guarded)
         self.policy.check(agent)
+        check_rules(self.policy, config, self.tokens, plugins)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
         self.ledger = self._ledger()
         self._running: set[EventStream] = set()
@@ -103,6 +112,7 @@ class ServiceHost:
             approvals=config.approvals,
         )
         self.calls = DirectCalls(self.engine)
+        self.record = Recorded(self.engine)
 
     @classmethod
     def create(
@@ -142,8 +152,7 @@ class ServiceHost:
         await self.workers.start()
         try:
             await self.workers.on_engine_loop(self.ledger.open)
-            approvals = self.config.approvals
-            purging = self.workers.on_engine_loop(partial(purge_regularly, self.ledger, approvals))
+            beside = [self.workers.on_engine_loop(work) for work in self._beside()]
             async with (
                 resources(self, self.plugins),
                 self._ending(),
@@ -151,7 +160,8 @@ class ServiceHost:
                 self.plugins.lifespans(self, only=only),
             ):
                 yield
-            purging.cancel()
+            for work in beside:
+                work.cancel()
         finally:
             self.stopping = True
             # Calls that broke off when the resources were closed.
@@ -181,6 +191,15 @@ class ServiceHost:
 
     def _ledger(self) -> Ledger:
         return ledger_of(self.config, self.agent.id, for_callable=self.agent.function is not None)
+
+    def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+        """The work that runs beside the turns for as long as the service lives."""
+        purging = partial(purge_regularly, self.ledger, self.config.approvals)
+        if self.config.approvals.run == "caller" or self.agent.function is not None:
+            return [purging]
+        elsewhere = Elsewhere(self.engine)
+        self.engine.on_approved = elsewhere.approved
+        return [purging, elsewhere.run]
 
     async def _finish_background(self, seconds: float) -> None:
         """Let claimed calls end and be recorded, for at most `seconds`."""
@@ -368,11 +387,13 @@ def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
     return straight and all(map(is_coroutine_function, around))
 
 
-def _tokens(config: Config) -> dict[str, bytes]:
+def _tokens(config: Config, directory: Directory) -> dict[Principal, bytes]:
+    """The token of each principal, of whom all is known that ever will be."""
     if config.auth.scheme != "bearer":
         return {}
     return {
-        name: secret.get_secret_value().encode() for name, secret in bearer_tokens(config).items()
+        directory.known(Principal(name, groups=token.groups), "bearer"): token.encoded
+        for name, token in bearer_tokens(config).items()
     }
 
 

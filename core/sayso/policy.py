@@ -7,13 +7,16 @@ import logging
 import unicodedata
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+from hashlib import sha256
 from typing import Any, Literal
 
 from sayso.agent import Agent
-from sayso.config.settings import ApprovalRule
+from sayso.config.approvals import ApprovalRule
 from sayso.errors import ConfigError
+from sayso.ledger.people import Terms
 from sayso.tools import Tool
 from sayso.wire.canonical import canonical
 from sayso.wire.characters import unseen
@@ -47,19 +50,40 @@ class Policy:
         on arguments match nothing.
         """
         sent = _Input(tool, input) if self.reads_inputs and input is not None else None
-        for rule in self.rules:
-            if self._matches(rule, tool, sent, platform):
-                return rule.action
+        rule = self._first(tool.name, sent, platform)
+        if rule is not None:
+            return rule.action
         return "require" if tool.requires_approval else "allow"
+
+    def terms(
+        self,
+        name: str,
+        tool: Tool[..., Any] | None,
+        sent: Mapping[str, Any],
+        got: Mapping[str, Any],
+        platform: PlatformContext | None,
+    ) -> Terms | None:
+        """The demands of the first matching rule on the approvers of a call that is proposed.
+
+        `sent` is what was sent and `got` what the tool gets of it; a terminal command has no tool.
+        """
+        rule = self._first(name, _Input(tool, sent, got), platform)
+        return None if rule is None else terms_of(rule)
+
+    def _first(
+        self, name: str, input: _Input | None, platform: PlatformContext | None
+    ) -> ApprovalRule | None:
+        matches = (rule for rule in self.rules if self._matches(rule, name, input, platform))
+        return next(matches, None)
 
     def _matches(
         self,
         rule: ApprovalRule,
-        tool: Tool[..., Any],
+        name: str,
         input: _Input | None,
         platform: PlatformContext | None,
     ) -> bool:
-        if not fnmatchcase(tool.name, rule.tool):
+        if not fnmatchcase(name, rule.tool):
             return False
         if rule.arguments:
             if input is None:
@@ -110,8 +134,10 @@ class Policy:
             )
 
     def idle(self, tools: Sequence[Tool[..., Any]]) -> list[str]:
-        """The names in rules that match no tool; they may be misspelt."""
+        """The names in rules that match no tool; they may be misspelt. Terminal commands match
+        rules for "command"."""
         names = dict.fromkeys(rule.tool for rule in self.rules if rule.tool.strip("*"))
+        names.pop("command", None)
         return [n for n in names if not any(fnmatchcase(tool.name, n) for tool in tools)]
 
     def misnamed(self, tools: Sequence[Tool[..., Any]]) -> list[tuple[str, str]]:
@@ -123,6 +149,21 @@ class Policy:
             if (meant := [tool for tool in tools if fnmatchcase(tool.name, pattern)])
             and not any(tool.takes(name) for tool in meant)
         ]
+
+
+def terms_of(rule: ApprovalRule) -> Terms | None:
+    """The demands of the rule on approvers; None if it has none."""
+    terms = Terms(
+        approvers=list(rule.approvers),
+        quorum=rule.quorum,
+        not_requester=rule.not_requester,
+        reason=rule.reason == "required",
+        decide_within=rule.decide_within,
+        run_within=rule.run_within,
+    )
+    if terms == Terms():
+        return None
+    return replace(terms, rule=sha256(canonical(rule.model_dump(mode="json"))).hexdigest())
 
 
 class _Watch:
@@ -153,19 +194,27 @@ def forbidden(name: str) -> str:
 class _Input:
     """The input of a call, as it was sent and as the tool would get it."""
 
-    def __init__(self, tool: Tool[..., Any], sent: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        tool: Tool[..., Any] | None,
+        sent: Mapping[str, Any],
+        got: Mapping[str, Any] | None = None,
+    ) -> None:
         self._tool = tool
         self._sent = sent
+        self._known = got
 
     @cached_property
-    def _got(self) -> dict[str, Any]:
+    def _got(self) -> Mapping[str, Any]:
+        if self._known is not None or self._tool is None:
+            return self._known or {}
         return self._tool.as_called(self._sent)
 
     def is_sent(self, name: str, wanted: Any) -> bool:
         """Whether this very value was sent, in an argument that the tool does not ignore."""
         if name not in self._sent or not _fits(wanted, self._sent[name]):
             return False
-        if name in self._tool.input_schema["properties"]:
+        if self._tool is None or name in self._tool.input_schema["properties"]:
             return True
         return name in self._got and _fits(wanted, self._got[name])
 

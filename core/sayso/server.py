@@ -170,6 +170,7 @@ def _run(
             app = app_to_serve(agent, config, extras)
             if place is not None:
                 place.check(app.host)
+                app.host.start_token = place.token
             listener = _listener(app, config, place, sockets, on_ready)
             keep_all()
         listener.run()
@@ -207,12 +208,13 @@ def _listener(
     sockets: list[socket.socket],
     on_ready: Callable[[str], None] | None,
 ) -> Listener:
+    from sayso.http.access import entrance
     from sayso.listener.listener import Listener, uvicorn_config
 
     def ready() -> None:
         if place is None or place.first:
             url = _url(sockets[0])
-            say(f"listening on {url}", *app.host.describe())
+            say(f"listening on {url}", *app.host.describe(), *entrance(app.host, url))
             if on_ready is not None:
                 on_ready(url)
         if place is not None:

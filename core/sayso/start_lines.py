@@ -16,6 +16,7 @@ from sayso.models import Model
 from sayso.plugins import Plugins
 from sayso.plugins.discovery import SWITCHES
 from sayso.policy import Policy
+from sayso.principals import Principal
 from sayso.tools.identity import unsteady
 
 
@@ -29,7 +30,7 @@ class Served(Protocol):
     model: Model
     plugins: Plugins
     policy: Policy
-    tokens: dict[str, bytes]
+    tokens: dict[Principal, bytes]
 
     @property
     def guarded(self) -> bool:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sayso import (
+    Comment,
     ConfigError,
     Decision,
     Head,
@@ -30,7 +31,9 @@ from sayso import (
     Pending,
     Proposal,
     SuspendedTurn,
+    Terms,
     Transaction,
+    Vote,
     checkpoint,
     log_row,
 )
@@ -165,6 +168,7 @@ class _Transaction:
                 row.principal,
                 row.tenant,
                 row.address,
+                row.terms,
             )
             for row in rows[:limit]
         ]
@@ -302,6 +306,10 @@ def _proposal(row: dict[str, Any]) -> Proposal:
     proposal = Proposal(**json.loads(json.dumps(row)))
     if row["decision"]:
         proposal.decision = Decision(**row["decision"])
+    if row["terms"]:
+        proposal.terms = Terms(**row["terms"])
+    proposal.votes = [Vote(**vote) for vote in row["votes"]]
+    proposal.comments = [Comment(**comment) for comment in row["comments"]]
     proposal.owner = _owner(row)
     return proposal
 

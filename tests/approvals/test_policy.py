@@ -28,7 +28,7 @@ from serving import Json, Serve, approved, said, until, user
 from typing_extensions import TypedDict
 
 from sayso import Call, ConfigError, Tool, cli, tool
-from sayso.config.settings import ApprovalRule
+from sayso.config.approvals import ApprovalRule
 from sayso.models import Result
 from sayso.policy import Policy
 from sayso.wire.messages import PlatformContext

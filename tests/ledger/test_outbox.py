@@ -14,7 +14,7 @@ import pytest
 from sayso.errors import LedgerUnavailable
 from sayso.ledger import Head, Reading, Store, Transaction, log
 from sayso.ledger.conformance.samples import Factory, opened
-from sayso.ledger.outbox import Page, newest, read
+from sayso.ledger.outbox import LogPage, newest, read
 from sayso.ledger.sqlite import SqliteStore
 
 T = TypeVar("T")
@@ -32,17 +32,17 @@ async def write(store: Store, *ids: str, **entry: Any) -> None:
         await store.run(lambda tx, id_=id_: log.append(tx, {"id": id_, **entry}))  # type: ignore[misc]
 
 
-async def whole(store: Store, cursor: str | None = None, limit: int = 100) -> Page:
+async def whole(store: Store, cursor: str | None = None, limit: int = 100) -> LogPage:
     """All pages after the cursor as one."""
     page = await read(store, cursor, limit)
     events, gap = page.events, page.gap
     while page.more:
         page = await read(store, page.cursor, limit)
         events, gap = [*events, *page.events], gap + page.gap
-    return Page(events, page.cursor, gap, False)
+    return LogPage(events, page.cursor, gap, False)
 
 
-def names(page: Page) -> list[str]:
+def names(page: LogPage) -> list[str]:
     return sorted(event.row.entry["id"] for event in page.events)
 
 

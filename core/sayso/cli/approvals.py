@@ -89,6 +89,8 @@ def _listed(row: Proposal) -> str:
             line += f"  {name} {_line(str(value))}"
     if row.principal:
         line += f"  asked by {_line(row.principal)}"
+    if row.votes:
+        line += f"  approved by {', '.join(_line(vote.who or 'somebody') for vote in row.votes)}"
     if row.decision:
         line += f"  decided by {_line(row.decision.who or 'somebody')}"
     return line
@@ -157,7 +159,8 @@ def show(config_file: Path | None, id: str) -> None:
 def approve(config_file: Path | None, id: str, seen: int | None) -> None:
     """Approve the call ID.
 
-    It is recorded as APPROVED and runs, once, in the service, when its caller sends it back.
+    It is recorded as APPROVED and runs, once, in the service: at once where the call needs nothing
+    of its caller's, else when its caller sends it back.
     In sayso chat and in the console: approve it there too. Over MCP, where the plugin's
     approvals are "console": call the tool again. Over HTTP, its id is enough:
 
@@ -167,7 +170,9 @@ def approve(config_file: Path | None, id: str, seen: int | None) -> None:
     """
     row = in_that_of(config_file, id, lambda ledger: _decide(ledger, id, True, None, seen))
     click.echo(f"{row.id}  {row.state}  {_what(row)}")
-    if row.state == "APPROVED":
+    if row.state == "APPROVED" and row.unattended:
+        click.echo("the service starts it, unless approvals.run says that its caller does")
+    elif row.state == "APPROVED":
         click.echo(
             "it has not run yet; it does when its caller sends it back with execute=true: "
             "see sayso approvals approve --help"
@@ -189,6 +194,37 @@ def reject(config_file: Path | None, id: str, reason: str) -> None:
     click.echo(f"{row.id}  {row.state}  {_what(row)}")
 
 
+@command.command(short_help="Stop every start of approved calls, on all machines.")
+@config_option
+@click.option("--reason", default="", help="Why; callers are told.")
+def freeze(config_file: Path | None, reason: str) -> None:
+    """Stop every start of approved calls, in all processes on the store, within two seconds.
+
+    What runs goes on. Decisions are recorded, and their calls start after sayso approvals thaw.
+    """
+
+    async def work(ledger: Ledger) -> None:
+        stop = partial(ledger.freezing.freeze, who=_person(), reason=reason)
+        await ledger.store.run(stop)
+
+    in_each(config_file, work)
+    click.echo("no approved call starts any more; see: sayso approvals thaw")
+
+
+@command.command(short_help="Let approved calls start again.")
+@config_option
+def thaw(config_file: Path | None) -> None:
+    """Let approved calls start again, those first that were approved meanwhile."""
+
+    async def work(ledger: Ledger) -> bool:
+        stopped = await ledger.store.run(partial(ledger.freezing.thaw, who=_person()))
+        await ledger.wake()
+        return stopped
+
+    stopped = [each for _, each in in_each(config_file, work)]
+    click.echo("approved calls start again" if any(stopped) else "nothing was stopped")
+
+
 async def _settled(ledger: Ledger, id: str) -> Proposal:
     rows = await ledger.settle([id])
     if id not in rows:
@@ -208,6 +244,7 @@ async def _decide(
         )
     except InvalidRequest as error:
         raise SaysoError(f"{id}: {error.items[0]['msg']}") from None
+    await ledger.wake()
     return decided.rows[id]
 
 
@@ -305,6 +342,7 @@ def test(config_file: Path | None, file: Path, target: str | None) -> None:
       arguments = { namespace = "prod" }
       platform = { tenant_name = "acme" }
       expect = "deny"                         # allow, require or deny
+      approvers = ["group:sre"]               # and quorum, not_requester, reason, decide_within
     """
     failed = 0
     for number, (text, expected, verdict) in enumerate(

@@ -15,10 +15,11 @@ import click
 from pydantic import BaseModel, PydanticUserError, SecretStr
 
 from sayso.cli.group import config_option, configuration
-from sayso.config import Config, bearer_tokens
+from sayso.config import Config
 from sayso.config.files import PIPE, no_file
 from sayso.config.layers import key_of
 from sayso.config.settings import meanings
+from sayso.config.tokens import Token, bearer_tokens
 from sayso.errors import ConfigError
 from sayso.plugins.discovery import discover
 from sayso.plugins.plugin import settings_model
@@ -81,7 +82,7 @@ def _warnings(config: Config) -> Iterator[str]:
     """The warnings about the environment that the start would print."""
     known = set()
     try:
-        known = {token.get_secret_value() for token in _tokens(config).values()}
+        known = {token.secret.get_secret_value() for token in _tokens(config).values()}
     except ConfigError as error:
         yield str(error)
     for name, line in config.unread.items():
@@ -90,7 +91,7 @@ def _warnings(config: Config) -> Iterator[str]:
             yield line
 
 
-def _tokens(config: Config) -> Mapping[str, SecretStr]:
+def _tokens(config: Config) -> Mapping[str, Token]:
     file = config.auth.tokens_file
     # A pipe can be read only once, and the service needs it.
     pipe = file is not None and no_file(config.path("auth.tokens_file", file)) == PIPE
@@ -116,7 +117,9 @@ def _leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _entries(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, BaseModel):
+            yield from _leaves(value, f"{prefix}.{key}.")
+        elif isinstance(value, Mapping) and value:
             yield from _entries(value, f"{prefix}.{key}")
         else:
             yield f"{prefix}.{key}", _entry(key, value)

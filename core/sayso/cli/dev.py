@@ -41,8 +41,4 @@ def command(target: str | None, config_file: Path | None, **options: Any) -> Non
     given = DEFAULTS | overrides(options) | ({"agent": target} if target else {})
     console = ("console",) if "console" in discover() else ()
     config = configuration(config_file, overrides=given, activate=console)
-    serve(config=config, on_ready=_announce_page if console else None)
-
-
-def _announce_page(url: str) -> None:
-    click.echo(f"sayso: console {url}/console", err=True)
+    serve(config=config)

@@ -13,8 +13,9 @@ import click
 from sayso.cli.config import plain
 from sayso.cli.group import config_option, configuration, reserved
 from sayso.config import Config
+from sayso.config.approvals import ApprovalSettings
 from sayso.config.layers import canonical
-from sayso.config.settings import ApprovalSettings, ModelSettings
+from sayso.config.settings import ModelSettings
 from sayso.config.targets import load_agent
 from sayso.errors import SaysoError
 from sayso.installing import install_line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +15,9 @@ from pydantic import ValidationError
 from sayso.cli.group import configuration
 from sayso.config.files import PIPE, no_file
 from sayso.config.layers import Origin, explain
-from sayso.config.settings import Section
+from sayso.config.settings import Duration, Section
 from sayso.errors import ConfigError
+from sayso.ledger.people import Terms
 
 
 def rule_cases(
@@ -41,8 +43,14 @@ def rule_cases(
             named = ", ".join(map(repr, unknown))
             raise ConfigError(f"{file.name}: the tool {case.tool!r} has no argument {named}")
         platform = PlatformContext.model_validate(case.platform)
-        verdict = policy.verdict(tool, case.arguments, platform)
-        yield f"{case.tool} {json.dumps(case.arguments)}", case.expect, verdict
+        verdict: str = policy.verdict(tool, case.arguments, platform)
+        terms = policy.terms(
+            case.tool, tool, case.arguments, tool.as_called(case.arguments), platform
+        )
+        expected = "; ".join([case.expect, *case.demands()])
+        if asked := case.demanded(terms or Terms()):
+            verdict = "; ".join([verdict, *asked])
+        yield f"{case.tool} {json.dumps(case.arguments)}", expected, verdict
 
 
 class _Case(Section):
@@ -50,6 +58,25 @@ class _Case(Section):
     arguments: dict[str, Any] = {}
     platform: dict[str, Any] = {}
     expect: Literal["allow", "require", "deny"]
+    approvers: list[str] | None = None
+    quorum: int | None = None
+    not_requester: bool | None = None
+    reason: Literal["optional", "required"] | None = None
+    decide_within: Duration | None = None
+    run_within: Duration | None = None
+
+    def demands(self) -> list[str]:
+        """The demands on approvers that the case expects, each as a text."""
+        return [f"{name} {getattr(self, name)}" for name in self._stated()]
+
+    def demanded(self, terms: Terms) -> list[str]:
+        """The demands of a rule in the same respects."""
+        said = {**asdict(terms), "reason": "required" if terms.reason else "optional"}
+        return [f"{name} {said[name]}" for name in self._stated()]
+
+    def _stated(self) -> list[str]:
+        names = ("approvers", "quorum", "not_requester", "reason", "decide_within", "run_within")
+        return [name for name in names if getattr(self, name) is not None]
 
 
 class _Table(Section):

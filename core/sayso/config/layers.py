@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import AliasChoices, BaseModel, RootModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -201,6 +201,11 @@ def annotation_at(model: type[BaseModel], path: Keys) -> Any:
     annotation = field.annotation if field else None
     if len(path) == 1:
         return annotation
+    if get_origin(annotation) is dict:
+        # A table of tables, or of lists: its own keys are anybody's.
+        annotation, path = get_args(annotation)[1], path[1:]
+        if len(path) == 1:
+            return annotation
     section = _section(annotation)
     return annotation_at(section, path[1:]) if section else None
 

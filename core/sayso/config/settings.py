@@ -22,13 +22,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    SecretStr,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
-from pydantic_core import to_jsonable_python
 
 from sayso.config.exact import VariableText, exact
 
@@ -147,7 +145,7 @@ Duration = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_TEXT_OR_NU
 Size = Annotated[int, BeforeValidator(size), WithJsonSchema(_TEXT_OR_INTEGER)]
 """A size; in the configuration "10MiB" or bytes, in code bytes."""
 
-_Positive = Annotated[Duration, Field(gt=0)]
+Positive = Annotated[Duration, Field(gt=0)]
 _Bytes = Annotated[Size, Field(gt=0)]
 _Count = Annotated[int, Field(ge=1)]
 
@@ -192,7 +190,7 @@ class ModelSettings(ModelConfig):
     """The model, "provider:id" or "offline"; by default the agent's own, else "offline"."""
     base_url: str | None = None
     """Address of an OpenAI-compatible endpoint, or of a proxy of the provider."""
-    timeout: _Positive = 60.0
+    timeout: Positive = 60.0
     """How long the model may be silent before a call is abandoned."""
 
 
@@ -243,7 +241,7 @@ class ServerSettings(Section):
     """Most event loops for user code; by default as many as needed."""
     threads: _Count = 256
     """Most threads for sync user code."""
-    start_timeout: _Positive = 30.0
+    start_timeout: Positive = 30.0
     """How long each plugin may take to start, and to end."""
 
     @field_validator("ws_ping_interval", "ws_ping_timeout", mode="before")
@@ -302,80 +300,13 @@ class LimitSettings(Section):
     is ended with an error."""
     blocks: _Count = 1000
     """Most texts and tool calls in one reply of a model; one that has more is an error."""
-    turn_time: _Positive = 600.0
+    turn_time: Positive = 600.0
     """How long a turn may take."""
     turns: _Count = 256
     """Most turns in flight; the next waits up to 10 seconds, then gets 503."""
+    waiters: _Count = 1000
+    """Most requests that wait for a decision, or follow events of approvals; the next gets 503."""
     model_calls: _Count = 25
     """Most model calls of a turn."""
     tool_calls: _Count = 100
     """Most tool calls of a turn."""
-
-
-class AuthSettings(Section):
-    """`[auth]`: who may call."""
-
-    scheme: Literal["none", "bearer"] = "none"
-    """"none" lets everyone call; "bearer" asks for one of the named tokens."""
-    tokens_file: Path | None = None
-    """File with one `name = token` a line, or `name = env:NAME`; `#`, first or after a space,
-    begins a comment."""
-    tokens: dict[str, SecretStr] = {}
-    """Tokens by the name of their principal; "env:NAME" takes one from the environment."""
-
-
-class ApprovalRule(Section):
-    """One of `[[approvals.rules]]`: the first that matches a tool call says what it needs."""
-
-    tool: str = "*"
-    """Name of the tool, with `*` and `?` as wildcards."""
-    arguments: dict[str, Any] = {}
-    """Arguments that must be there: a value, or text with `*`, `?` and `[abc]` as wildcards."""
-    platform: dict[str, str] = {}
-    """Fields of the platform context that must match, with wildcards. A rule that asks or refuses
-    also matches if a field is absent; one that allows matches only without `[auth]`."""
-    action: Literal["allow", "require", "deny"]
-    """Run without approval, ask for approval, or refuse."""
-
-    @field_validator("arguments")
-    @classmethod
-    def _as_json(cls, given: dict[str, Any]) -> Any:
-        # TOML has dates and times where a call has texts.
-        return to_jsonable_python(given)
-
-
-class ApprovalSettings(Section):
-    """`[approvals]`: the ledger and its rules (design, section 6)."""
-
-    ledger: str | None = None
-    """Address of the store: "sqlite:///name.db", "memory://", "postgresql://..."; by default SQLite
-    in the state folder."""
-    ttl: _Positive = 24 * 3600.0
-    """How long a proposal waits for a decision."""
-    retention: _Positive = 30 * 86400.0
-    """How long inputs and outputs are kept."""
-    log_retention: _Positive | None = None
-    """How long the log, and the record of calls that ended, are kept; by default for ever."""
-    lease: _Positive = 15.0
-    """How long a silent owner of a running call counts as alive."""
-    on_new_message: Literal["refuse", "supersede"] = "refuse"
-    """Effect of a new message while tool calls are pending: it is refused, or rejects them."""
-    deciders: Literal["principal", "any"] = "principal"
-    """The approvers: only the principal that got the proposal, or any of its tenant."""
-    accept_unissued: bool = False
-    """Run approved calls that this service never proposed; for migrations and tests."""
-    rules: list[ApprovalRule] = []
-    """Rules that say which calls need approval; the first match counts."""
-
-    @model_validator(mode="after")
-    def _log_outlives_contents(self) -> "ApprovalSettings":
-        if self.log_retention is None:
-            return self
-        if self.log_retention < max(self.retention, self.ttl):
-            raise ValueError("'log_retention' must be at least 'retention' and 'ttl'")
-        if self.accept_unissued:
-            raise ValueError(
-                "'log_retention' and 'accept_unissued' exclude each other: a call of which "
-                "nothing is known any more would run again"
-            )
-        return self

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice, command_key
+from sayso.ledger.voting import votes
 from sayso.wire.bodies import is_json, problem
 from sayso.wire.canonical import copied
 from sayso.wire.events import ToolCallApproved, ToolCallRejected
@@ -116,6 +117,7 @@ def _of_call(call: ToolCall, loc: tuple[str | int, ...], newest: bool) -> Choice
         call.rejection_reason or None,
         call.name,
         copied(call.input),
+        why=call.reason or None,
         seen=call.seen,
     )
 
@@ -132,6 +134,7 @@ def _of_approval(item: Approval, loc: tuple[str | int, ...], newest: bool) -> Ch
         item.name if "name" in stated and item.name else None,
         copied(item.input) if "input" in stated else None,
         through_approvals=True,
+        why=item.reason or None,
         seen=item.seen,
     )
 
@@ -157,6 +160,7 @@ def _commands(data: Data, index: int, newest: bool) -> list[Choice]:
                 copy=not (command.execute or command.rejection_reason),
                 message=index,
                 ordinal=ordinal,
+                why=command.reason or None,
                 seen=command.seen,
             )
         )
@@ -251,6 +255,7 @@ def approval(row: Proposal, *, execute: bool = False, plain: bool = False) -> Ap
         input_description=row.input_description,
         bound=copied(row.bound),
         revision=None if plain else row.revision,
+        votes={} if plain else votes(row),
     )
 
 

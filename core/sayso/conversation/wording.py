@@ -61,12 +61,12 @@ def outcome_text(row: Proposal) -> tuple[str, bool]:
 def known_since(data: Data, rows: Mapping[str, Proposal]) -> str:
     """The addition to a recorded reply that reported unknown outcomes of which some are known by
     now: they are stated with it, and the addition corrects its text."""
-    stated_outcomes = [*data.outcomes, *data.executed_cmds]
-    unknown = [d.id for d in stated_outcomes if d.id and d.output.startswith("Outcome unknown:")]
-    known = [rows[id_] for id_ in unknown if id_ in rows and rows[id_].state in ("DONE", "FAILED")]
+    stated = [*data.outcomes, *data.executed_cmds]
+    unknown = [rows.get(d.id or "") for d in stated if d.output.startswith("Outcome unknown:")]
+    known = [r for r in unknown if r and r.state in ("DONE", "FAILED") and not r.purged]
     if not known:
         return ""
-    names = ", ".join(dict.fromkeys(_what(row) for row in known if not row.purged))
+    names = ", ".join(dict.fromkeys(map(_what, known)))
     return f"Since this was written it has become known how {names} ended: see its outcome."
 
 

@@ -17,7 +17,7 @@ from sayso.conversation import approvals
 from sayso.decisions.deed import tool_deed
 from sayso.decisions.direct_decision import DirectDecision, Ran
 from sayso.decisions.places import place
-from sayso.decisions.requested import proposal, requester
+from sayso.decisions.requested import proposal, requester, stands_alone
 from sayso.decisions.waiting import Waiting, settled, undone
 from sayso.engine import Engine
 from sayso.errors import ToolInputError
@@ -135,8 +135,11 @@ class DirectCalls:
         deed = await self._engine.code.check(tool_deed, tool, input)
         if holds_secret([deed["input"], dict(input)], given.secrets()):
             raise ToolInputError("the input holds a secret of the platform context")
+        terms = self._engine.gate.policy.terms(name, tool, input, deed["input"], platform)
         row = proposal(
             requester(caller, given.tenant_name),
+            terms=terms,
+            unattended=stands_alone(tool, platform, caller.request_fields or {}),
             turn=secrets.token_hex(16),
             call_id=secrets.token_hex(8),
             intent=mask(intent, given.secrets()),
@@ -187,11 +190,17 @@ class DirectCalls:
         changes = approved and edited is not None
         stated = edited if changes else input
         given = None if stated is None else dict(stated)
-        why = mask(reason, context.platform.secrets())
-        if not approved and why is None:
-            why = "no reason given"
+        said = mask(reason, context.platform.secrets())
         choice = Choice(
-            id, kind, approved, loc=("body", "id"), newest=True, reason=why, input=given, seen=seen
+            id,
+            kind,
+            approved,
+            loc=("body", "id"),
+            newest=True,
+            reason=None if approved else said or "no reason given",
+            input=given,
+            seen=seen,
+            why=said if approved else None,
         )
         decision = DirectDecision(self._engine, choice, who, context, changes, run, ran)
 

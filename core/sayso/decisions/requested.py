@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from typing import Any
 
 from sayso.context import Caller
+from sayso.decisions.places import PLAIN
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Requester
+from sayso.principals import person_of, proven_tenant
+from sayso.tools import Tool
 from sayso.wire.lenient_json import json_values
+from sayso.wire.messages import PlatformContext
 
 _TEXTS = ("name", "description", "input_description", "intent")
 """The fields that the approver reads next to the input."""
@@ -19,8 +24,22 @@ _LONGEST_INTENT = 500
 
 
 def requester(caller: Caller, tenant: str | None = None, user: str | None = None) -> Requester:
-    """The requester; `tenant` and `user` are those that the messages claim."""
+    """The requester; `tenant` and `user` are claims of the messages, and a proven tenant wins."""
+    tenant = proven_tenant(caller.principal) or tenant
     return Requester(caller.principal, tenant, user, caller.protocol, caller.address, caller.client)
+
+
+def stands_alone(
+    tool: Tool[..., Any] | None, platform: PlatformContext | None, fields: Mapping[str, Any]
+) -> bool:
+    """Whether a call needs nothing of the request that proposes it, so that it may start without
+    it: neither the tool's function nor anything around it could miss a field that was stated."""
+    if tool is None or tool.needs_caller or fields:
+        return False
+    if platform is None:
+        return True
+    stated = {**platform.model_dump(mode="python"), **(platform.model_extra or {})}
+    return {name for name, value in stated.items() if value} <= {"user_id", *PLAIN}
 
 
 def proposal(who: Requester, **fields: Any) -> Proposal:
@@ -31,4 +50,5 @@ def proposal(who: Requester, **fields: Any) -> Proposal:
     if intent := fields.get("intent"):
         fields["intent"] = intent[:_LONGEST_INTENT]
     own: dict[str, Any] = {"turn": "", "index": 0, "created": 0.0, "expires": 0.0}
+    own["person"] = person_of(who.principal)
     return Proposal(id=secrets.token_hex(16), **own | who._asdict() | fields)

@@ -250,6 +250,8 @@ def _alone(found: Decided, row: Proposal) -> Decided:
 
 async def _announce(deciding: Deciding, decided: Decided) -> None:
     engine = deciding.engine
+    for id_ in () if deciding.runs else decided.fresh:
+        engine.on_approved(decided.rows[id_])
     for id_ in decided.fresh if engine.events_on else ():
         event = approvals.decision_event(decided.rows[id_], deciding.who.principal)
         await engine.fire(event, deciding.edits.secrets)

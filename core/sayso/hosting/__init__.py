@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sayso.agent import Agent
 from sayso.config import Config
@@ -16,7 +16,9 @@ from sayso.context import Caller
 from sayso.gate import Outcome
 from sayso.hosting.buffers import Buffers
 from sayso.hosting.streams import EventStream, Sink
-from sayso.ledger import Proposal
+from sayso.ledger import Proposal, Transaction
+from sayso.ledger.freezing import Frozen
+from sayso.ledger.outbox import LogPage
 from sayso.models import Model
 from sayso.policy import Policy, Verdict
 from sayso.tools.sources import WorkerLoops
@@ -28,6 +30,7 @@ from sayso.workers.running import StartedTurn
 
 Update = Callable[[IntermittentUpdate], None]
 Ran = Callable[[Outcome], None]
+T = TypeVar("T")
 
 
 PAGE_SIZE = 2**20
@@ -170,6 +173,75 @@ class Calls(Protocol):
         ...
 
 
+class Ruling(NamedTuple):
+    """One of several decisions, and why."""
+
+    id: str
+    approved: bool
+    reason: str | None = None
+
+
+class Record(Protocol):
+    """The record of proposals, for plugins that list them and follow what becomes of them."""
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        """The result of `work`, which reads as of one moment and writes nothing."""
+        ...
+
+    async def settle(self, ids: Sequence[str]) -> dict[str, Proposal]:
+        """These rows by id, updated for what has expired and for owners that have died."""
+        ...
+
+    def visible(self, row: Proposal, caller: Caller) -> bool:
+        """Whether the call exists for this caller."""
+        ...
+
+    def barred(self, row: Proposal, caller: Caller) -> str:
+        """Why this caller may not approve the call: "AGENT", "NOT_AN_APPROVER", "OWN_REQUEST" or,
+        where nothing forbids it, an empty text."""
+        ...
+
+    def standing(self, row: Proposal) -> str:
+        """The approvers of a call that waits for others, and those still needed, in words; empty
+        for one that nobody has approved."""
+        ...
+
+    async def frozen(self) -> Frozen | None:
+        """The stop of all starts, if there is one: who, when, why."""
+        ...
+
+    async def freeze(self, caller: Caller, reason: str) -> None:
+        """Stop all starts of approved calls, in every process, within two seconds."""
+        ...
+
+    async def thaw(self, caller: Caller) -> None:
+        """Let approved calls start again."""
+        ...
+
+    async def log(self, cursor: str | None, limit: int = 100) -> LogPage:
+        """The next rows of the log behind `cursor`; None begins with the oldest. Raises ValueError
+        for a text that is no cursor."""
+        ...
+
+    async def log_end(self) -> str:
+        """The cursor behind the newest rows, for a reader that begins now."""
+        ...
+
+    async def decide_all(self, rulings: Sequence[Ruling], caller: Caller) -> list[Proposal]:
+        """Record all of these decisions in one transaction, or none; gives the rows in their order.
+
+        Raises InvalidRequest whose items point at `["body", "decisions", index]`.
+        """
+        ...
+
+    async def comment(self, id: str, caller: Caller, text: str) -> Proposal | None:
+        """The call with one comment more, or None if it is not visible to this caller.
+
+        Raises InvalidRequest where it has too many.
+        """
+        ...
+
+
 class ActivePlugins(Protocol):
     """The active plugins."""
 
@@ -239,6 +311,11 @@ class Host(Protocol):
     @property
     def calls(self) -> Calls:
         """Single tool calls."""
+        ...
+
+    @property
+    def record(self) -> Record:
+        """The record of proposals, and its log."""
         ...
 
     @property

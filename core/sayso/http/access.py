@@ -1,7 +1,6 @@
 """Access control: authentication, and the hosts and origins that web pages may use."""
 
 import asyncio
-import hmac
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
@@ -11,12 +10,11 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sayso.errors import AgentError, Busy, RequestError, TurnError, Unauthenticated
+from sayso.errors import Busy, NoAuthentication, Unauthenticated
 from sayso.host import ServiceHost
 from sayso.hosting import Host
+from sayso.http.authentication import authenticate, bearer
 from sayso.http.endpoints import FOREIGN, PRINCIPAL, standard_error
-from sayso.wire.masking import Secrets
-from sayso.wire.traces import hide
 
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
 PUBLIC = {
@@ -27,8 +25,6 @@ PUBLIC = {
     "/.well-known/jwks.json",
 }
 """Paths that are answered without authentication: their content belongs to nobody."""
-PATIENCE = 30.0
-"""Seconds that a plugin may take to identify the caller."""
 
 
 class Fixed:
@@ -99,65 +95,39 @@ class Authentication:
         await self.app(scope, receive, send)
 
 
+def check_access(host: Host, scope: Mapping[str, Any]) -> None:
+    """Raise unless this request may list what waits, and decide it by its id alone.
+
+    Without authentication every tool of the agent that fetches addresses could decide, too: so on
+    a loopback address it takes the token that the start has printed (Unauthenticated), and on
+    another one nobody may (NoAuthentication).
+    """
+    assert isinstance(host, ServiceHost)
+    if host.guarded:
+        return
+    if not is_loopback(host.config.server.host):
+        raise NoAuthentication
+    given = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(given) != 1:
+        raise Unauthenticated("the token that the service printed at its start is needed")
+    bearer({"": host.start_token.encode()}, given[0].decode("latin-1"))
+
+
+def entrance(host: ServiceHost, url: str) -> list[str]:
+    """The address to decide at, for the start lines of a service at `url`. Without authentication
+    only those who see these lines have the token."""
+    page = f"console {url}{host.plugins.page}" if host.plugins.page else ""
+    needed = host.plugins.decide_by_id and not host.guarded
+    if not needed or not is_loopback(host.config.server.host):
+        return [page] if page and host.guarded else []
+    token = host.start_token
+    return [f"{page}#token={token}" if page else f"the token to decide what waits: {token}"]
+
+
 def _path(scope: Scope) -> str:
     """The path as the router sees it: without the prefix of an app that mounts this one."""
     path, root = str(scope.get("path", "")), str(scope.get("root_path", ""))
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
-
-
-async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
-    """The principal of a request, from the plugins' hooks, then `[auth]`.
-
-    None if credentials are not required. Raises Unauthenticated if they are required and nothing
-    recognises the caller, and AgentError if a hook fails.
-    """
-    # Plugins see the host as its documented protocol; only the core makes one.
-    assert isinstance(host, ServiceHost)
-    hooks = host.plugins.implementations("authenticate")
-    if not hooks and host.config.auth.scheme == "none":
-        return None
-    pairs = [(name.decode("latin-1").lower(), value) for name, value in scope["headers"]]
-    if [name for name, _ in pairs].count("authorization") > 1:
-        # A proxy before this service may have looked at the other header.
-        raise Unauthenticated("there is more than one 'Authorization' header")
-    headers = {name: value.decode("latin-1") for name, value in pairs}
-    for impl in hooks:
-        bound = impl.bound(headers=headers, scope=scope, host=host)
-        try:
-            async with asyncio.timeout(PATIENCE):
-                principal = await host.code.call(bound)
-        except (RequestError, TurnError):
-            raise
-        except Exception as error:
-            failed = AgentError(f"plugin {impl.plugin!r} could not say who calls")
-            # A lookup by token would fail with the token in its error text.
-            given = headers.get("authorization", "")
-            hide(failed, Secrets.of([given, given.partition(" ")[2]]))
-            raise failed from error
-        if isinstance(principal, str) and principal.strip():
-            return principal
-        if principal is not None:
-            # False or an empty name were hardly meant to admit the caller.
-            raise AgentError(f"plugin {impl.plugin!r} named the caller by what is no name")
-    if host.config.auth.scheme == "bearer":
-        return bearer(host.tokens, headers.get("authorization", ""))
-    raise Unauthenticated
-
-
-def bearer(tokens: Mapping[str, bytes], header: str) -> str:
-    """The principal whose token the `Authorization` header carries; raises Unauthenticated."""
-    scheme, _, token = header.partition(" ")
-    if scheme.lower() != "bearer":
-        raise Unauthenticated("a bearer token is needed: 'Authorization: Bearer TOKEN'")
-    given = token.strip().encode("utf-8", "surrogateescape")
-    found = ""
-    for name, known in tokens.items():
-        # Compare every token, so that the time does not show which one is close.
-        if hmac.compare_digest(known, given):
-            found = name
-    if not found:
-        raise Unauthenticated("the bearer token is not valid")
-    return found
 
 
 class WebPages:

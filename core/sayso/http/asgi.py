@@ -17,10 +17,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sayso.errors import Unauthenticated
 from sayso.host import ServiceHost
-from sayso.http.access import Authentication, WebPages, bearer
+from sayso.http.access import Authentication, WebPages
+from sayso.http.authentication import bearer
 from sayso.http.endpoints import LONG, ChatEndpoint, Headers, is_json
 from sayso.http.request_ids import HEADER, RequestIds
 from sayso.plugins.routes import each_route
+from sayso.principals import Principal
 
 if TYPE_CHECKING:
     Framework = Starlette
@@ -56,7 +58,7 @@ class App(Framework):
 
     def chat(
         self, method: bytes, target: bytes, headers: Headers
-    ) -> tuple[ChatEndpoint, str | None] | None:
+    ) -> tuple[ChatEndpoint, Principal | None] | None:
         """The endpoint that can answer this chat request without ASGI (`Exchange`), and the caller;
         None if there is none."""
         return self._direct.chat(method, target, headers) if self._direct is not None else None
@@ -109,7 +111,7 @@ class Direct:
         routes: Mapping[tuple[str, str], Route],
         checks: Sequence[Callable[[ASGIApp], Any]],
         pages: WebPages | None = None,
-        tokens: Mapping[str, bytes] | None = None,
+        tokens: Mapping[Principal, bytes] | None = None,
     ) -> None:
         self.endpoints: dict[tuple[str, str], ASGIApp] = {}
         self._chats: dict[tuple[bytes, bytes], ChatEndpoint] = {}
@@ -132,7 +134,7 @@ class Direct:
 
     def chat(
         self, method: bytes, target: bytes, headers: Headers
-    ) -> tuple[ChatEndpoint, str | None] | None:
+    ) -> tuple[ChatEndpoint, Principal | None] | None:
         """The endpoint of a chat request and the caller's name; None if its head is unusual in any
         way."""
         endpoint = self._chats.get((method, target))
@@ -162,7 +164,7 @@ class Direct:
             return None
         if config.auth.scheme == "none":
             return endpoint, None
-        if tokens != 1:
+        if tokens != 1 or config.auth.scheme != "bearer":
             return None
         try:
             return endpoint, bearer(self._tokens, token.decode("latin-1"))

@@ -166,10 +166,10 @@ class ChatEndpoint:
             request, caller = self.read(body, known.principal, known.address, known.foreign_page)
         except asyncio.CancelledError:
             # The server has waited long enough for the rest of the body.
-            await _respond(send, *self.refusal(Busy("the service is stopping")))
+            await answer(send, *self.refusal(Busy("the service is stopping")))
             return
         except Exception as error:
-            await _respond(send, *self.refusal(error))
+            await answer(send, *self.refusal(error))
             return
         if self.streams:
             await stream_reply(self.host, request, caller, receive, send)
@@ -236,12 +236,13 @@ class ChatEndpoint:
             return
         except Exception as error:
             gathered.failed(error)
-            await _respond(send, *self.refusal(error))
+            await answer(send, *self.refusal(error))
             return
-        await _respond(send, 200, body)
+        await answer(send, 200, body)
 
 
-async def _respond(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:
+async def answer(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:
+    """Send a whole answer in JSON, with these further headers."""
     length = (b"content-length", str(len(body)).encode())
     start = {
         "type": "http.response.start",

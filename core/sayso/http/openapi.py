@@ -34,12 +34,22 @@ from sayso.wire.failures import Failure
 from sayso.wire.messages import AgentMessage, ChatRequest
 
 _COMPONENT = "#/components/schemas/"
-_CORE = {"/health": "Says that the service lives", "/ready": "Says whether new turns are taken"}
+_CORE = {
+    "/health": "Says that the service lives",
+    "/ready": "Says whether new turns are taken",
+    "/auth/ticket": "Gives a ticket, by which one WebSocket may be opened as `?ticket=`",
+}
 _STATUS = {
     "type": "object",
     "properties": {"status": {"type": "string"}},
     "required": ["status"],
 }
+_TICKET = {
+    "type": "object",
+    "properties": {"ticket": {"type": "string"}, "expires_in": {"type": "integer"}},
+    "required": ["ticket", "expires_in"],
+}
+_SCHEMAS = {"/health": _STATUS, "/ready": _STATUS, "/auth/ticket": _TICKET}
 _NOT_READY = {**_STATUS, "properties": {"status": {"type": "string"}, "detail": {"type": "string"}}}
 
 
@@ -54,7 +64,7 @@ def with_raw_routes(
     is_taken = any(schemas.get(name, own) != own for name, own in _schemas("").items())
     prefix = "Sayso" if is_taken else ""
     schemas |= _schemas(prefix)
-    if bearer := host.config.auth.scheme == "bearer":
+    if bearer := host.config.auth.scheme in ("bearer", "jwt"):
         components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"bearer": []}]
     for path, route in routes:
@@ -67,13 +77,16 @@ def with_raw_routes(
         for method in sorted(route.methods - {"HEAD"}):
             if isinstance(route.endpoint, ChatEndpoint):
                 operation = _chat(route.endpoint, prefix)
+            elif method in (described := getattr(route.endpoint, "openapi", {})):
+                operation = dict(described[method])
             else:
-                schema = _STATUS if path in _CORE else {}
+                schema = _SCHEMAS.get(path, {})
                 operation = _operation(_CORE.get(path, f"{method} {shown}"), _json(schema))
             if path == "/ready":
                 operation["responses"]["503"] = _response(503, _json(_NOT_READY))
             if parameters:
-                operation["parameters"] = [_parameter(name) for name in parameters]
+                more = operation.get("parameters", [])
+                operation["parameters"] = [*(_parameter(name) for name in parameters), *more]
             if bearer and path in PUBLIC:
                 operation["security"] = []
             operations[method.lower()] = operation

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from starlette.types import Receive, Send
+
+BEARER = "sayso.bearer."
+"""The beginning of a subprotocol that carries a bearer token, in base64url: the page of a browser
+cannot set a header there."""
 
 
 class Carrier(Protocol):
@@ -60,10 +65,14 @@ class Socket:
     async def ended(self) -> None:
         """Return when nothing started by this connection is running any more."""
 
-    async def serve(self, receive: Receive, send: Send) -> None:
-        """Accept the connection and read its messages."""
+    async def serve(self, receive: Receive, send: Send, offered: Sequence[str] = ()) -> None:
+        """Accept the connection and read its messages.
+
+        `offered` are the subprotocols of the scope: browsers close a connection that chose none of
+        those that they offered.
+        """
         await receive()
-        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.accept", "subprotocol": _chosen(offered)})
         protocol: Any = getattr(send, "__self__", None)
         carry = getattr(protocol, "carry", None)
         if carry is not None and getattr(receive, "__self__", None) is protocol:
@@ -75,6 +84,12 @@ class Socket:
             await plain.read_messages(self)
         finally:
             await self.ended()
+
+
+def _chosen(offered: Sequence[str]) -> str | None:
+    """The first subprotocol, where there is one that carries no token."""
+    plain = [one for one in offered if not one.startswith(BEARER)]
+    return next(iter([*plain, *offered]), None)
 
 
 class _Plain:

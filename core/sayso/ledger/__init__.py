@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from sayso.ledger.people import Comment, Terms, Vote
 from sayso.wire.messages import Kind
 
 T = TypeVar("T")
@@ -79,6 +80,10 @@ class Proposal:
     gets, and `sent` what was sent if that differs; `tool` is the digest of the tool, `source` its
     origin; `context` is where it acts. `edit` is the digest of a changed input as its approver sent
     it.
+
+    `person` is whose principal proposed it, `terms` what its rule demands, `votes` who has approved
+    it while others are still needed, `editors` who has changed its input. An `unattended` call
+    needs nothing of its caller's, so the service may start it.
     """
 
     id: str
@@ -117,6 +122,12 @@ class Proposal:
     source: str = ""
     context: dict[str, Any] | None = None
     edit: str = ""
+    person: str | None = None
+    terms: Terms | None = None
+    votes: list[Vote] = field(default_factory=list)
+    comments: list[Comment] = field(default_factory=list)
+    editors: list[str] = field(default_factory=list)
+    unattended: bool = False
     revision: int = 1
     earlier: list[str] = field(default_factory=list)
     refusals: int = 0
@@ -188,6 +199,7 @@ class Proposal:
             session=None,
             intent=None,
             sent=None,
+            comments=[],
             decision=decision,
         )
 
@@ -256,6 +268,7 @@ class Pending(NamedTuple):
     principal: str | None
     tenant: str | None
     address: str | None
+    terms: Terms | None = None
 
 
 class Transaction(Protocol):

@@ -38,6 +38,7 @@ class Choice:
     - `id`: None for a command, which is matched by its text.
     - `loc`: its place in the request; `newest`: whether that is in the last message.
     - `kind`, `name`, `input`: None if the caller did not state them.
+    - `reason`: why it is rejected; `why`: why it is approved.
     - `copy`: an earlier message of the history repeats it, and it decides nothing.
     - `message`: the index of the message with a command; `ordinal`: the number of equal commands
       before it there.
@@ -56,6 +57,7 @@ class Choice:
     copy: bool = False
     message: int = 0
     ordinal: int = 0
+    why: str | None = None
     seen: int | None = None
 
 
@@ -367,7 +369,8 @@ def _file(given: dict[str, Any]) -> dict[str, Any]:
 def decision_of(choice: Choice, who: Requester, now: float) -> Decision:
     """The decision in the form in which the row records it."""
     by = name_of(who)
-    return Decision(choice.approved, now, *by, choice.reason, choice.through_approvals)
+    reason = choice.why if choice.approved else choice.reason
+    return Decision(choice.approved, now, *by, reason, choice.through_approvals)
 
 
 def name_of(who: Requester) -> tuple[str | None, bool, str, str | None]:

@@ -6,10 +6,12 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import uniform
+from typing import Any
 
-from sayso.ledger import Owner, Proposal, SuspendedTurn, Transaction
+from sayso.ledger import Owner, Proposal, State, SuspendedTurn, Transaction
 from sayso.ledger.beginnings import Claim, boottime, margin
 from sayso.ledger.choices import Continuation, Grant
+from sayso.ledger.log import log
 
 ABANDONED = "abandoned"
 """The owner of a call that started and that nobody waits for: no process renews its lease."""
@@ -78,6 +80,30 @@ class Claims:
             turn.owner = self.owner_of(turn.fence, tx.now, token)
             tx.put_turn(turn)
         return Continuation([(t.id, t.fence) for t in turns], request)
+
+    def finish(
+        self,
+        tx: Transaction,
+        grant: Grant,
+        state: State,
+        output: str,
+        duration: float | None,
+        session: dict[str, Any] | None,
+    ) -> bool:
+        """Record the outcome of a claimed call; false if a later claim voided ours."""
+        row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
+        if row is None or row.fence != grant.fence:
+            return False
+        if row.state not in ("EXECUTING", "INDETERMINATE"):
+            return False
+        if row.state == "EXECUTING" or session is not None:
+            # A late outcome has no session; keep the one recorded when the call was abandoned.
+            row.session = session
+        row.state, row.output, row.duration = state, output, duration
+        row.finished, row.owner = tx.now, None
+        tx.put(row)
+        log(tx, state.lower(), row)
+        return True
 
     def settle_turn(self, tx: Transaction, turn: SuspendedTurn) -> SuspendedTurn:
         """The turn, updated if its owner has died."""

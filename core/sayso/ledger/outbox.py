@@ -52,7 +52,7 @@ class LogEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class LogPage:
     """The events read: those of each call in order, those of several calls approximately by time.
 
     `gap` is the number of rows that a purge removed before they were read. `more` says whether
@@ -65,7 +65,7 @@ class Page:
     more: bool
 
 
-async def read(store: Store, cursor: str | None = None, limit: int = 100) -> Page:
+async def read(store: Store, cursor: str | None = None, limit: int = 100) -> LogPage:
     """The next rows after `cursor`, at most `limit`; None begins with the oldest row there is.
 
     The rows are on disk. Raises ValueError for a text that is no cursor.
@@ -89,7 +89,7 @@ class _Found:
     gap: int = 0
 
 
-def _read(tx: Transaction, trails: Mapping[int, _Trail] | None, limit: int) -> Page:
+def _read(tx: Transaction, trails: Mapping[int, _Trail] | None, limit: int) -> LogPage:
     each = max(1, limit // CHAINS)
     starts = trails or dict.fromkeys(range(CHAINS), _BEGIN)
     pages = _pages(tx, {chain: trail[0] for chain, trail in starts.items()}, each)
@@ -100,7 +100,7 @@ def _read(tx: Transaction, trails: Mapping[int, _Trail] | None, limit: int) -> P
     for row in taken:
         after[row.chain] = _passed(after[row.chain], row)
     full = any(len(one.rows) >= each for one in found.values())
-    return Page(
+    return LogPage(
         events=[LogEvent(row.hash[:_ID], row) for row in taken],
         cursor=_encoded(after),
         # A reader without a cursor has missed nothing.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -38,11 +39,13 @@ from sayso.ledger.choices import (
     name_of,
 )
 from sayso.ledger.claims import suspend_again
+from sayso.ledger.freezing import Freezing
 from sayso.ledger.lease import Lease
 from sayso.ledger.log import log, log_unstarted
 from sayso.ledger.owners import boot_id
 from sayso.ledger.purging import purged
 from sayso.ledger.rules import Rules
+from sayso.ledger.voting import barred
 from sayso.ledger.writes import Writes
 
 T = TypeVar("T")
@@ -82,14 +85,26 @@ class Ledger:
         )
         self._lease = Lease(store, self.owner, lease)
         self._writes = Writes(store)
+        self.freezing = Freezing()
 
     def visible(self, row: Proposal | Pending, who: Requester) -> bool:
         """Whether the proposal exists for `who`."""
         return self._rules.visible(row, who)
 
+    def barred(self, row: Proposal, who: Requester) -> str:
+        """Why `who` may not approve the call; empty where nothing forbids it."""
+        return barred(row, who)
+
     async def open(self) -> None:
         """Open the store; raises ConfigError with its name and the way out."""
         await self.store.open()
+
+    async def wake(self) -> None:
+        """Have the other processes look at the log now, if the store can tell them."""
+        wake = getattr(self.store, "wake", None)
+        if wake is not None:
+            with suppress(LedgerUnavailable):
+                await wake()
 
     async def check(self) -> None:
         """Raise LedgerUnavailable if the store does not answer."""
@@ -121,7 +136,8 @@ class Ledger:
             if turn is not None:
                 tx.put_turn(replace(turn, created=tx.now))
             for proposal in proposals:
-                row = replace(proposal, created=tx.now, expires=tx.now + self.ttl)
+                within = proposal.terms and proposal.terms.decide_within
+                row = replace(proposal, created=tx.now, expires=tx.now + (within or self.ttl))
                 row.agent = self.agent or row.agent
                 tx.put(row)
                 log(tx, "proposed", row)
@@ -176,15 +192,20 @@ class Ledger:
         unstarted: dict[str, str] = {}
 
         def may_start(row: Proposal) -> tuple[str, str] | None:
+            if (stopped := self.freezing.now) is not None:
+                return WAITS, stopped.words(row)
             if (why := hinders(row) if hinders else None) and why[0] != WAITS:
                 unstarted[row.id] = why[0]
             return why
 
         def work(tx: Transaction) -> Decided:
+            self.freezing.look(tx)
             found = self._rules.rows(tx, ids, who)
             self._rules.choose(tx, choices, found, who, conversation, dry=dry)
             late[:] = [row.id for _, row in found.chosen if row.state == "EXPIRED"]
-            self._rules.check(found, edit, None if dry else may_start)
+            self._rules.check(
+                found, who, edit, None if dry else may_start, operator=decided_by is not None
+            )
             if not dry:
                 self._rules.record(tx, found, who, edit, decided_by)
                 found.hinders = may_start
@@ -216,6 +237,7 @@ class Ledger:
         sent = self._sent()
 
         def work(tx: Transaction) -> Decided:
+            self.freezing.look(tx)
             rows = {row.id: self._rules.settle(tx, row) for row in tx.proposals([id_]).values()}
             now = Decided(rows=rows, chosen=[(choice, row) for row in rows.values()])
             now.hinders = found.hinders
@@ -291,6 +313,7 @@ class Ledger:
         sent = self._sent()
 
         def work(tx: Transaction) -> Decided:
+            self.freezing.look(tx)
             rows = [self._rules.settle(tx, row) for row in tx.find(turn=turn)]
             claimed = Decided(rows={row.id: row for row in rows})
             late = {row.id: row.rests - tx.now for row in rows if row.state == "APPROVED"}
@@ -366,7 +389,7 @@ class Ledger:
 
         def work(tx: Transaction) -> list[Proposal]:
             found = [self._rules.settle(tx, row) for row in tx.proposals(ids).values()]
-            rows = [r for r in found if r.state in open_ and self.visible(r, who)]
+            rows = [r for r in found if r.state in open_ and self._rules.may_withdraw(r, who)]
             for row in rows:
                 row.decision = Decision(False, tx.now, *name_of(who), reason=reason)
                 row.state, row.finished, row.output = "REJECTED", tx.now, f"Rejected: {reason}"

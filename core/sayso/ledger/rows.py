@@ -21,12 +21,12 @@ from sayso.ledger.texts import (
     dump_turn,
     key,
     load_proposal,
+    load_terms,
     load_turn,
     loads,
 )
 
 _CHUNK = 500
-_OF_PENDING = ("agent", "principal", "tenant", "address")
 
 
 def _column(value: str | float) -> str | float | None:
@@ -150,7 +150,17 @@ class SqlTransaction:
             "ORDER BY p.created DESC, p.position DESC, p.id DESC LIMIT ?"
         )
         return [
-            Pending(row["id"], created, position, ended, *map(row.get, _OF_PENDING))
+            Pending(
+                row["id"],
+                created,
+                position,
+                ended,
+                row.get("agent", ""),
+                row.get("principal"),
+                row.get("tenant"),
+                row.get("address"),
+                load_terms(row.get("terms")),
+            )
             for created, position, ended, doc in self._db.read(sql, [*values, limit])
             for row in [loads(doc)]
         ]

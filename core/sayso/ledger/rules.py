@@ -36,6 +36,7 @@ from sayso.ledger.choices import (
 from sayso.ledger.claims import ABANDONED, Claims, rest, suspend_again
 from sayso.ledger.log import log
 from sayso.ledger.lookup import Lookup, name_of_unissued
+from sayso.ledger.voting import barred, completes, is_named, refusal, vote
 
 logger = logging.getLogger("sayso.ledger")
 NOT_RUN = (
@@ -84,7 +85,14 @@ class Rules(Claims):
             return False
         if row.tenant is not None and who.tenant is not None and row.tenant != who.tenant:
             return False
-        return row.principal == who.principal or self.deciders == "any"
+        # The approvers that a rule names see the call, whatever `deciders` says.
+        named = row.terms is not None and is_named(row.terms, who.principal)
+        return row.principal == who.principal or self.deciders == "any" or named
+
+    def may_withdraw(self, row: Proposal, who: Requester) -> bool:
+        """Whether `who` may take the call back: who got it, and whoever may decide on it."""
+        own = row.principal == who.principal
+        return self.visible(row, who) and (own or not barred(row, who))
 
     def settle(self, tx: Transaction, row: Proposal) -> Proposal:
         """The row, updated if it has expired or its owner has died."""
@@ -180,20 +188,32 @@ class Rules(Claims):
             **who._asdict(),
         )
 
-    def check(self, found: Decided, edit: Edit | None, hinders: Hinders | None = None) -> None:
-        """Raise InvalidRequest for choices that are changed, too late or contradictory, and for
-        calls that would start now and that `hinders` has a reason against."""
+    def check(
+        self,
+        found: Decided,
+        who: Requester,
+        edit: Edit | None,
+        hinders: Hinders | None = None,
+        *,
+        operator: bool = False,
+    ) -> None:
+        """Raise InvalidRequest for choices that are changed, too late, contradictory or not for
+        `who` to make, and for calls that would start now that `hinders` has a reason against."""
         items: list[dict[str, Any]] = []
         decided = [(choice, row) for choice, row in found.chosen if not choice.copy]
         unseen = found.unseen()
         for choice, row in decided:
             if kind := contradiction(choice, row):
                 items.append(refused(choice, *kind))
+            elif kind := refusal(choice, row, who, operator=operator):
+                items.append(refused(choice, *kind))
             elif row.id in unseen or found.outdated(choice, row):
                 items.append(refused(choice, "approval_changed", _OUTDATED.format(row.revision)))
             elif choice.approved and (message := _wrong_change(found, choice, row, edit)):
                 items.append(refused(choice, "approval_changed", message))
-            elif hinders and would_start(choice, row) and (kind := hinders(row)):
+            elif not (hinders and would_start(choice, row) and completes(choice, row, who)):
+                continue
+            elif kind := hinders(row):
                 if kind[0] != WAITS:
                     items.append(refused(choice, *kind))
         by_row: dict[str, set[bool]] = {}
@@ -227,6 +247,8 @@ class Rules(Claims):
                 continue
             if edit and row.id in changes:
                 revise(row, changes[row.id], edit(row, changes[row.id]))
+            if choice.approved and not vote(tx, choice, row, who, edits=row.id in changes):
+                continue
             row.decision = decision_of(choice, who, tx.now)
             if decided_by is not None:
                 row.decision.who, row.decision.claimed = decided_by, True
@@ -355,30 +377,6 @@ class Rules(Claims):
             row.state, row.finished = "INDETERMINATE", tx.now
         tx.put(row)
         log(tx, "unclaimed", row)
-
-    def finish(
-        self,
-        tx: Transaction,
-        grant: Grant,
-        state: State,
-        output: str,
-        duration: float | None,
-        session: dict[str, Any] | None,
-    ) -> bool:
-        """Record the outcome of a claimed call; false if a later claim voided ours."""
-        row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
-        if row is None or row.fence != grant.fence:
-            return False
-        if row.state not in ("EXECUTING", "INDETERMINATE"):
-            return False
-        if row.state == "EXECUTING" or session is not None:
-            # A late outcome has no session; keep the one recorded when the call was abandoned.
-            row.session = session
-        row.state, row.output, row.duration = state, output, duration
-        row.finished, row.owner = tx.now, None
-        tx.put(row)
-        log(tx, state.lower(), row)
-        return True
 
 
 def _row(choice: Choice, found: Decided, lookup: Lookup) -> Proposal | None:

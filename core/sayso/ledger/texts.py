@@ -6,7 +6,7 @@ The texts are pure ASCII, so no database has to store NUL or lone surrogates.
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -14,10 +14,13 @@ from typing import Any, TypeVar
 from pydantic_core import from_json, to_json
 
 from sayso.ledger import Decision, Owner, Proposal, SuspendedTurn
+from sayso.ledger.people import Comment, Terms, Vote
 
 T = TypeVar("T")
 _CONTENTS = ("input", "edited", "output", "session", "intent")
-_DOC = tuple(f.name for f in fields(Proposal) if f.name not in (*_CONTENTS, "sent"))
+_LATER = ("sent", "comments")
+"""Contents that few proposals have, behind the reason of the decision."""
+_DOC = tuple(f.name for f in fields(Proposal) if f.name not in (*_CONTENTS, *_LATER))
 _TURN_DOC = tuple(f.name for f in fields(SuspendedTurn))
 _OWNER = tuple(f.name for f in fields(Owner))
 _DECISION = tuple(f.name for f in fields(Decision) if f.name != "reason")
@@ -35,7 +38,7 @@ def dumps(value: object) -> str:
         # Four times as fast, but fails on lone surrogates.
         return to_json(value, ensure_ascii=True, inf_nan_mode="constants").decode()
     except ValueError:
-        return json.dumps(value, separators=(",", ":"))
+        return json.dumps(value, separators=(",", ":"), default=asdict)
 
 
 def loads(text: str) -> Any:
@@ -63,8 +66,10 @@ def dump_proposal(proposal: Proposal) -> tuple[str, str]:
     doc["owner"] = _dump_owner(proposal.owner)
     doc["decision"] = decision and dict(zip(_DECISION, _decision_of(decision), strict=True))
     contents = [*_contents_of(proposal), decision.reason if decision else None]
-    if proposal.sent is not None:
+    if proposal.sent is not None or proposal.comments:
         contents.append(proposal.sent)
+    if proposal.comments:
+        contents.append(proposal.comments)
     return dumps(doc), dumps(contents)
 
 
@@ -76,12 +81,22 @@ def load_proposal(doc: str, contents: str | None, lease: float | None) -> Propos
     """The inverse of `dump_proposal`; `contents` is None after a purge, `lease` is the column."""
     row: dict[str, Any] = loads(doc)
     # A newer Sayso may have written more fields, here and in other rows.
-    *values, reason, sent = [*loads(contents or NO_CONTENTS), None][: len(_CONTENTS) + 2]
+    found = [*loads(contents or NO_CONTENTS), None, None]
+    *values, reason, sent, comments = found[: len(_CONTENTS) + 3]
     row["owner"] = _load_owner(row["owner"], lease)
     if row["decision"]:
         row["decision"] = _made(Decision, {**row["decision"], "reason": reason})
     row |= zip(_CONTENTS, values, strict=True)
+    row["terms"] = load_terms(row.get("terms"))
+    if votes := row.get("votes"):
+        row["votes"] = [_made(Vote, vote) for vote in votes]
+    row["comments"] = [_made(Comment, comment) for comment in comments or ()]
     return _made(Proposal, {**row, "sent": sent})
+
+
+def load_terms(value: dict[str, Any] | None) -> Terms | None:
+    """The terms of a proposal as its document has them."""
+    return _made(Terms, value) if value else None
 
 
 def dump_turn(turn: SuspendedTurn) -> str:

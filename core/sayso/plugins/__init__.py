@@ -141,6 +141,11 @@ class Plugins:
         pages = (getattr(a.plugin, "page", None) for a in self._active)
         return next((page for page in pages if page in self.public_paths), None)
 
+    @property
+    def decide_by_id(self) -> bool:
+        """Whether routes of an active plugin list what waits, and take decisions by ids alone."""
+        return any(getattr(active.plugin, "decides_by_id", False) for active in self._active)
+
     def get(self, name: str) -> object | None:
         """The active plugin `name`, or None."""
         return next((a.plugin for a in self._active if a.name == name), None)

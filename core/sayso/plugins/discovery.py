@@ -31,6 +31,8 @@ BUILT_IN: Mapping[str, bool] = {
     "mcp": False,
     "router": False,
     "console": False,
+    "approvals": False,
+    "jwt": False,
     "openai_api": False,
     "ui_stream": False,
     "agui": False,
@@ -45,6 +47,10 @@ COMMANDS_ALONE = ("chat", "demo")
 
 SWITCHES = ("a2a", "mcp")
 """The plugins that `[server]`, a keyword or a flag switches on or off."""
+
+
+SCHEMES = ("jwt",)
+"""The plugins that are a value of `auth.scheme`."""
 
 
 class Installed(NamedTuple):
@@ -158,7 +164,7 @@ def select(
 def _reasons(config: Config, known: Mapping[str, Installed]) -> dict[str, tuple[bool, str]]:
     """Each wanted plugin in order: whether somebody named it, and why it is wanted."""
     added = dict.fromkeys(config.activated, "switched on")
-    added |= _switched(config, True, in_file=False)
+    added |= _switched(config, True, in_file=False) | _of_scheme(config)
     if config.plugins is not None:
         origin = f"named in plugins, {config.origin('plugins').text}"
         wanted = dict.fromkeys(config.plugins, (True, origin))
@@ -183,6 +189,14 @@ def _switched(config: Config, value: bool, in_file: bool | None = None) -> dict[
             verb = "on" if value else "off"
             switched[name] = f"switched {verb} by server.{name}, {origin.text}"
     return switched
+
+
+def _of_scheme(config: Config) -> dict[str, str]:
+    """The plugin that asks callers who they are, as `auth.scheme` wants it: active in any case."""
+    if config.auth.scheme not in SCHEMES:
+        return {}
+    origin = config.origin("auth.scheme").text
+    return {config.auth.scheme: f"auth.scheme is {config.auth.scheme!r}, {origin}"}
 
 
 def _why_not(config: Config, installed: Installed) -> str:
@@ -234,6 +248,12 @@ def _refuse_disagreement(config: Config) -> None:
     if config.plugins is None or origin.kind != "file":
         return
     listed = {canonical(name) for name in config.plugins}
+    for name in SCHEMES:
+        if name in listed and config.auth.scheme != name:
+            raise ConfigError(
+                f"{origin.text} names {name!r} in its plugins list, but auth.scheme is "
+                f"{config.auth.scheme!r}; change one of the two"
+            )
     claims = [(name, f"server.{name} = true", True) for name in _switched(config, True, True)]
     claims += [(name, f"server.{name} = false", False) for name in _switched(config, False, True)]
     claims += [(name, f"[plugin.{name}]", True) for name in sorted(config.tables)]

@@ -126,7 +126,7 @@ def _check_unseen(plugin: object, name: str, described: str) -> None:
         return
     value = getattr(plugin, name, None)
     # A module of hooks may use `sayso.authenticate`.
-    if callable(value) and getattr(value, "__module__", None) != "sayso.http.access":
+    if callable(value) and getattr(value, "__module__", None) != "sayso.http.authentication":
         raise PluginError(
             f"{described} has {name!r} without a mark, so it would never be called; "
             "put @hookimpl above it, or rename it"

@@ -29,6 +29,8 @@ class Plugin:
     - `Settings`: the keys that `[plugin.NAME]` may have; the values are `self.settings`.
     - `active_by_default`: if false, the plugin is active only if the configuration names it.
     - `own_process`: if true, its `lifespan` is entered once a service, not once a process.
+    - `decides_by_id`: if true, its routes list pending calls and take decisions by id alone. They
+      check each request by `check_access`, and the start prints their token without `[auth]`.
     - `public_paths`: paths of static files that belong to nobody: GET and HEAD of them are answered
       without authentication.
     - `page`: the one of these that a person should see first. `/` leads there, unless something
@@ -38,6 +40,7 @@ class Plugin:
     name: str = ""
     active_by_default: ClassVar[bool] = True
     own_process: ClassVar[bool] = False
+    decides_by_id: ClassVar[bool] = False
     public_paths: tuple[str, ...] = ()
     page: str | None = None
 

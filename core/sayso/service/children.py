@@ -60,18 +60,30 @@ def start_child(
     place: Mapping[str, Any],
     listening: Sequence[socket.socket],
     replaces: Child | None,
+    token: str,
 ) -> Child:
-    """A process that runs `command` in `place`, with these sockets. Raises OSError if none can be
-    started."""
+    """A process that runs `command` in `place`, with these sockets and the token of the start.
+    Raises OSError if none can be started."""
     ours, theirs = socket.socketpair()
-    link, *numbers = inherited = [each.fileno() for each in (theirs, *listening)]
-    values = {**place, "link": link, "listening": numbers}
     with theirs, ExitStack() as unless_started:
         unless_started.enter_context(ours)
+        secret = unless_started.enter_context(_holding(token))
+        link, held, *numbers = inherited = [x.fileno() for x in (theirs, secret, *listening)]
+        values = {**place, "link": link, "listening": numbers, "token": held}
         process = subprocess.Popen(
             command, env=os.environ | {VARIABLE: json.dumps(values)}, pass_fds=inherited
         )
         unless_started.pop_all()
+        secret.close()
     ours.setblocking(False)
     own = place["own"]
     return Child(place["role"], process, ours, monotonic(), own, {own}, replaces=replaces)
+
+
+def _holding(token: str) -> socket.socket:
+    """A socket from which the token can be read, once. Not in the environment: every tool that can
+    read a file can read that."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.sendall(token.encode())
+    return theirs

@@ -27,7 +27,8 @@ class Place:
 
     `listening` are the sockets of all workers; `own` is the number of the one that this worker
     listens on until directed otherwise. `first` is true for the child that announces the service;
-    `guarded` if callers of the service have had to authenticate.
+    `guarded` if callers of the service have had to authenticate. `token` is the token of the start,
+    the same in every process.
     """
 
     def __init__(self, values: dict[str, Any]) -> None:
@@ -39,6 +40,8 @@ class Place:
         self.listening = [socket.socket(fileno=number) for number in values["listening"]]
         self.own: int = values["own"]
         self._unread = b""
+        with socket.socket(fileno=values["token"]) as held:
+            self.token = held.recv(1024).decode()
         for inherited in (self.link, *self.listening):
             inherited.set_inheritable(False)
         for listening in self.listening:

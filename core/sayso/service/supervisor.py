@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import selectors
 import signal
 import socket
@@ -73,6 +74,7 @@ class Supervisor:
         self._served: set[Role] = set()
         self._plugins = False
         self._guarded = False
+        self._token = secrets.token_urlsafe(24)
         self._failures = 0
         self._not_before = 0.0
 
@@ -188,7 +190,7 @@ class Supervisor:
             "own": replaces.own if replaces else self._free(),
         }
         listening = self._listening if role == "worker" else ()
-        child = start_child(self._command, place, listening, replaces)
+        child = start_child(self._command, place, listening, replaces, self._token)
         self._selector.register(child.link, selectors.EVENT_READ, child)
         self._children.append(child)
 

@@ -74,6 +74,7 @@ def _config(given: str | Path, folder: Path) -> Config:
     defaults = {
         "approvals.ledger": "memory://",
         "server.state_dir": str(folder / "state"),
+        "server.host": "127.0.0.1",
     }
     overrides = {k: v for k, v in defaults.items() if said.origin(k).kind == "default"}
     return load_config(file.resolve(), environ={}, overrides=overrides)

@@ -49,6 +49,8 @@ class Tool(Generic[P, R]):
 
     - `timeout`: in seconds; None means without one.
     - `editable`: the parameters whose values an approver may change; True means all of them.
+    - `unattended`: the service may start an approved call by itself, also if the function takes a
+      session or RequestContext, of which it then gets the recorded fields alone.
     - `read_only`, `destructive` and `title`: hints for MCP clients; None gives no hint.
     - `version`: an approval is valid for the tool of this version. Without one it is valid for the
       tool with this source, schema and these hints.
@@ -70,6 +72,7 @@ class Tool(Generic[P, R]):
         timeout: float | None = None,
         idempotent: bool = False,
         editable: bool | Sequence[str] = False,
+        unattended: bool = False,
         read_only: bool | None = None,
         destructive: bool | None = None,
         title: str | None = None,
@@ -85,6 +88,7 @@ class Tool(Generic[P, R]):
         self.requires_approval = requires_approval
         self.timeout = _seconds(self.name, timeout)
         self.idempotent = idempotent
+        self.unattended = unattended
         self.read_only, self.destructive, self.title = read_only, destructive, title
         self.version = version
         self.origin = source_of(self.fn) if origin is None else without_loopback_port(origin)
@@ -135,6 +139,12 @@ class Tool(Generic[P, R]):
         """Whether the function reads the RequestContext; a tool run by others only sends updates
         with it."""
         return self.takes_context and self._options["origin"] is None
+
+    @property
+    def needs_caller(self) -> bool:
+        """Whether the function gets something of its caller's, without which it must not run."""
+        reads = "session" in self._injected.values() or self.reads_context
+        return reads and not self.unattended
 
     @functools.cached_property
     def digest(self) -> str:
@@ -232,6 +242,7 @@ class ToolOptions(TypedDict, total=False):
     timeout: float | None
     idempotent: bool
     editable: bool | Sequence[str]
+    unattended: bool
     read_only: bool | None
     destructive: bool | None
     title: str | None
@@ -331,6 +342,7 @@ _FLAG, _HINT, _TEXT = "true or false", "true, false or None", "a text or None"
 _CHECKED = {
     "requires_approval": _FLAG,
     "idempotent": _FLAG,
+    "unattended": _FLAG,
     "read_only": _HINT,
     "destructive": _HINT,
     "description": _TEXT,

@@ -16,6 +16,7 @@ from sayso.decisions.starts import NOT_STARTED, latest, words
 from sayso.errors import Busy
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Decided
+from sayso.ledger.voting import standing
 from sayso.turns.ending import Answer
 from sayso.turns.outcomes import outcomes_of
 from sayso.turns.output import OUTCOMES, Output
@@ -38,11 +39,17 @@ async def restate(request: Request, settled: Settled, step: Restate, out: Output
 
 
 def _needed(request: Request, pending: Sequence[Proposal]) -> Iterator[str]:
-    """A line for each approved call that waits for something that this request has not stated."""
+    """A line for each approved call that others have to approve, too, or that waits for something
+    that this request has not stated."""
     if not request.context.has_decision:
         return
     why = hinders(request.engine.agent, request.context)
+    stopped = request.engine.ledger.freezing.now
     for row in pending:
+        if said := standing(row):
+            yield said
+        elif row.state == "APPROVED" and stopped is not None:
+            yield stopped.words(row)
         if row.state == "APPROVED" and (found := why(row)):
             yield found[1]
 

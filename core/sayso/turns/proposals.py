@@ -11,7 +11,7 @@ from sayso.commands.identity import shell_deed
 from sayso.conversation import approvals
 from sayso.conversation.hidden import input_holds_secret
 from sayso.decisions.places import place
-from sayso.decisions.requested import proposal
+from sayso.decisions.requested import proposal, stands_alone
 from sayso.errors import AgentError
 from sayso.ledger import Proposal
 from sayso.turns.replies import INVALID
@@ -32,8 +32,18 @@ class Proposing:
         request = self._request
         # Mask before truncating: half a secret would not be recognised.
         fields["intent"] = mask(fields.get("intent"), request.secrets)
-        agent = request.engine.agent.id
-        return proposal(request.who, agent=agent, context=self._place, **fields)
+        agent, platform = request.engine.agent, request.context.stated_platform
+        name, given = fields["name"], fields["input"]
+        tool = None if fields["kind"] == "command" else agent.tools.get(name)
+        policy, sent = request.engine.gate.policy, fields.get("sent") or given
+        return proposal(
+            request.who,
+            agent=agent.id,
+            context=self._place,
+            terms=policy.terms(name, tool, sent, given, platform),
+            unattended=stands_alone(tool, platform, request.context.request_fields),
+            **fields,
+        )
 
     def command(
         self,

@@ -65,7 +65,8 @@ def _storable(request: Request, choice: Choice) -> Choice:
     if unissued and holds_secret(choice.input, request.secrets):
         text = "the input holds a secret of the platform context"
         raise InvalidRequest.at(list(choice.loc), "approval_not_issued", text)
-    return replace(choice, reason=mask(choice.reason, request.secrets))
+    reason, why = (mask(text, request.secrets) for text in (choice.reason, choice.why))
+    return replace(choice, reason=reason, why=why)
 
 
 async def _prepared(

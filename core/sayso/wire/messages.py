@@ -113,6 +113,7 @@ class Command(Wire):
     id: str | None = Field(default=None, exclude_if=_absent)
     intent: str | None = Field(default=None, exclude_if=_absent)
     rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
+    reason: str | None = Field(default=None, exclude_if=_absent)
     seen: Revision | None = Field(default=None, exclude_if=_absent)
 
 
@@ -135,6 +136,7 @@ class ToolCall(Wire):
     input_description: dict[str, Any] = Field(default_factory=dict)
     intent: str | None = Field(default=None, exclude_if=_absent)
     rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
+    reason: str | None = Field(default=None, exclude_if=_absent)
     seen: Revision | None = Field(default=None, exclude_if=_absent)
 
 
@@ -163,8 +165,10 @@ class Approval(Wire):
     intent: str | None = None
     input_description: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
     bound: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
+    reason: str | None = Field(default=None, exclude_if=_absent)
     revision: Revision | None = Field(default=None, exclude_if=_absent)
     seen: Revision | None = Field(default=None, exclude_if=_absent)
+    votes: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
 
 
 class ExecutedApproval(Wire):

@@ -121,8 +121,7 @@ class Tasks:
                 for row in await self._rows.silent(["input-required"]):
                     task = Task.model_validate_json(row.body)
                     ids = [proposal.id for proposal in proposals_of(task.messages)]
-                    if task.id not in self._watch:
-                        await self._watch.begin(task.id, task.owner, ids)
+                    self._watch.take_up(task.id, task.owner, ids)
             except Exception:
                 logger.exception("the tasks that wait could not be looked through")
             await asyncio.sleep(SWEEP_EVERY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from sayso import Caller, Host, Proposal
@@ -13,6 +14,7 @@ from sayso_a2a.incoming import PROTOCOL
 logger = logging.getLogger("sayso.a2a")
 MOST = 1_000
 """Most tasks that are watched at once; the others continue with their next message."""
+_PAUSE = 60.0
 _LONG = 3600.0
 
 GoOn = Callable[[str, str, list[Json]], Awaitable[None]]
@@ -27,20 +29,32 @@ class Watch:
         self._go_on = go_on
         self._watched: dict[str, asyncio.Task[None]] = {}
         self._going: set[asyncio.Task[None]] = set()
-
-    def __contains__(self, task_id: object) -> bool:
-        return task_id in self._watched
+        # Tasks that were continued without effect: until when they are left alone, and for how long
+        # that is.
+        self._tried: dict[str, tuple[float, float]] = {}
 
     async def begin(
         self, task_id: str, owner: str, ids: Sequence[str], *, again: bool = False
     ) -> None:
-        """Continue the task once none of `ids` is pending any more.
+        """Continue the task once none of the calls `ids` is pending any more.
 
         `again` says that this was just tried: then some call must still be undecided.
         """
-        if again and not await self._pending(owner, ids):
-            return
         self.end(task_id)
+        if again and not await self._pending(owner, ids):
+            self._leave(task_id)
+            return
+        self._tried.pop(task_id, None)
+        self._start(task_id, owner, ids)
+
+    def take_up(self, task_id: str, owner: str, ids: Sequence[str]) -> None:
+        """Watch a task that was found waiting in the store, unless that is so, or it was tried a
+        short time ago."""
+        until, _ = self._tried.get(task_id, (0.0, 0.0))
+        if task_id not in self._watched and time.monotonic() >= until:
+            self._start(task_id, owner, ids)
+
+    def _start(self, task_id: str, owner: str, ids: Sequence[str]) -> None:
         if ids and len(self._watched) < MOST:
             self._watched[task_id] = asyncio.ensure_future(self._watching(task_id, owner, ids))
 
@@ -49,8 +63,17 @@ class Watch:
         if (watching := self._watched.pop(task_id, None)) is not None:
             watching.cancel()
 
+    def _leave(self, task_id: str) -> None:
+        """Leave the task alone for a while, each time for longer: what hinders its calls, such as
+        a freeze, may last."""
+        _, pause = self._tried.get(task_id, (0.0, _PAUSE / 2))
+        pause = min(2 * pause, _LONG)
+        if len(self._tried) >= 10 * MOST:
+            self._tried.clear()
+        self._tried[task_id] = (time.monotonic() + pause, pause)
+
     async def aclose(self) -> None:
-        """Stop watching; the host ends the tasks that continue already."""
+        """Stop watching; the host ends the turns that have started already."""
         watching = [*self._watched.values(), *self._going]
         for each in watching:
             each.cancel()
@@ -72,6 +95,9 @@ class Watch:
             self._going.add(mine)
             mine.add_done_callback(self._going.discard)
             await self._goes_on(owner, task_id, decisions)
+        elif rows:
+            # All have expired: nothing comes of them.
+            self._leave(task_id)
 
     async def _goes_on(self, owner: str, task_id: str, decisions: list[Json]) -> None:
         try:

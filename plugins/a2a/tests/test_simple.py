@@ -235,6 +235,26 @@ def test_foreign_task_is_404(tmp_path: Path, cluster: Cluster) -> None:
         assert cluster.deleted == []
 
 
+def test_agent_decides_nothing_on_a_task_of_its_own(tmp_path: Path, cluster: Cluster) -> None:
+    base = configured(tmp_path).model_dump(exclude_unset=True)
+    auth = {
+        "scheme": "bearer",
+        "tokens": {"bot": "token-of-bot"},
+        "principals": {"bot": {"kind": "agent"}},
+    }
+    config = Config.model_validate({**base, "auth": auth})
+    bot = {"authorization": "Bearer token-of-bot"}
+    with running(cluster.agent, config) as service:
+        http = service.http
+        task = http.post("/a2a/tasks/send", json={"message": "delete web"}, headers=bot).json()
+        (call,) = task["metadata"]["tool_calls"]
+        data = {"tool_calls": [{**call, "execute": True}]}
+        decided = {"message": "", "id": task["task_id"], "data": data}
+        answer = http.post("/a2a/tasks/send", json=decided, headers=bot)
+        assert "approval_not_allowed" in answer.text.lower()
+        assert cluster.deleted == []
+
+
 def test_asynchronous_task_is_pending_then_running_then_completed(
     serve: Serve, cluster: Cluster
 ) -> None:

@@ -24,6 +24,7 @@ class Console(Plugin):
     active_by_default = False
     public_paths = tuple(FILES)
     page = "/console"
+    decides_by_id = True
 
     @hookimpl
     def register_routes(self, host: Host) -> Router:

@@ -14,7 +14,16 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sayso import BodyReader, Caller, Host, Proposal, RequestError, caller_of, read_body
+from sayso import (
+    BodyReader,
+    Caller,
+    Host,
+    Proposal,
+    RequestError,
+    caller_of,
+    check_access,
+    read_body,
+)
 from sayso import standard_error as shape
 from sayso_console.page import HEADERS
 
@@ -91,6 +100,7 @@ class Approvals:
         self, request: Request, answer: Callable[[Request, Caller], Awaitable[dict[str, Any]]]
     ) -> Response:
         try:
+            check_access(self.host, request.scope)
             self._refuse_foreign(request)
             return _answer(await answer(request, caller_of(request.scope, PROTOCOL)))
         except Exception as error:

@@ -71,7 +71,8 @@ def opened(profile: Any) -> Iterator[Opened]:
         page.set_viewport_size({"width": width, "height": height})
         page.on("console", note)
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.goto(f"{service.url}/console")
+        fragment = "" if service.host.guarded else f"#token={service.host.start_token}"
+        page.goto(f"{service.url}/console{fragment}")
         return page
 
     yield open_page

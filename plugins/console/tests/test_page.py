@@ -880,7 +880,7 @@ def test_page_that_shows_the_input_before_an_edit_does_not_start_the_edited_call
     edited: dict[str, Any] = {"hours": 3, "pet": "Ben"}
     decided_elsewhere(service, approved=True, edited=edited)
     press(page, "Approve")
-    sees(page, "the name or input differs from what was proposed")
+    sees(page, "the input was changed: revision 2 is what would run")
     assert walks.ran == []
 
 

@@ -48,13 +48,23 @@ def look(service: Service, row: Proposal) -> Proposal:
     return found
 
 
+def opens(service: Service) -> dict[str, str]:
+    """What the page of who started the service sends, where nobody has to say who they are."""
+    token = f"Bearer {service.host.start_token}"
+    return {} if service.host.guarded else {"Authorization": token}
+
+
 def decide(service: Service, id: str, body: Any, **headers: str) -> Answer:
-    given = {"Origin": service.url} | {k.replace("_", "-"): v for k, v in headers.items()}
+    given = (
+        {"Origin": service.url}
+        | opens(service)
+        | {k.replace("_", "-"): v for k, v in headers.items()}
+    )
     return service.post(f"/console/approvals/{id}", body, given)
 
 
 def listed(service: Service, **headers: str) -> list[dict[str, Any]]:
-    answer = service.get("/console/approvals", headers)
+    answer = service.get("/console/approvals", opens(service) | headers)
     assert answer.status == 200, answer.text
     rows: list[dict[str, Any]] = answer.json()["approvals"]
     return rows
@@ -111,7 +121,7 @@ def test_what_waits_is_listed_with_all_that_a_person_needs(service: Service) -> 
     assert found["description"] == "Delete a file."
     assert (found["protocol"], found["client"]) == ("mcp", "an editor")
     assert found["created"] < found["expires"]
-    assert service.get("/console/approvals").headers["cache-control"] == "no-store"
+    assert service.get("/console/approvals", opens(service)).headers["cache-control"] == "no-store"
 
 
 def test_call_whose_texts_no_json_holds_hides_nothing_that_waits(sayso_served: Served) -> None:
@@ -248,18 +258,20 @@ def test_foreign_pages_may_neither_read_nor_decide(service: Service, origin: str
     row = propose(service)
     answer = decide(service, row.id, {"approve": True}, Origin=origin)
     assert (answer.status, answer.json()["code"]) == (403, "FOREIGN_ORIGIN")
-    assert service.get("/console/approvals", {"Origin": origin}).status == 403
+    assert service.get("/console/approvals", opens(service) | {"Origin": origin}).status == 403
     assert look(service, row).state == "PENDING"
 
 
 def test_decision_without_an_origin_is_refused(service: Service) -> None:
     row = propose(service)
-    assert service.post(f"/console/approvals/{row.id}", {"approve": True}).status == 403
+    path = f"/console/approvals/{row.id}"
+    assert service.post(path, {"approve": True}, opens(service)).status == 403
     assert look(service, row).state == "PENDING"
 
 
 def test_foreign_embedding_may_not_read(service: Service) -> None:
-    answer = service.get("/console/approvals", {"Sec-Fetch-Site": "cross-site"})
+    site = {"Sec-Fetch-Site": "cross-site"}
+    answer = service.get("/console/approvals", opens(service) | site)
     assert answer.status == 403
 
 
@@ -340,7 +352,7 @@ def pages(service: Service) -> Iterator[list[Any]]:
     """The pending calls, page by page."""
     query = ""
     while True:
-        answer = service.get(f"/console/approvals{query}").json()
+        answer = service.get(f"/console/approvals{query}", opens(service)).json()
         yield answer["approvals"]
         if answer["next"] is None:
             return
@@ -377,4 +389,25 @@ def test_a_flood_of_one_principal_hides_nobody_elses_call(sayso_served: Served) 
 
 def test_a_place_that_is_none_is_refused(service: Service) -> None:
     for after in ("x", "1:2", "a:b:c:d"):
-        assert service.get(f"/console/approvals?after={after}").status == 422
+        assert service.get(f"/console/approvals?after={after}", opens(service)).status == 422
+
+
+@pytest.mark.parametrize(
+    ("host", "status", "code"),
+    [("127.0.0.1", 401, "UNAUTHENTICATED"), ("0.0.0.0", 403, "AUTH_REQUIRED")],
+)
+def test_without_authentication_a_tool_that_fetches_addresses_decides_nothing(
+    sayso_served: Served, host: str, status: int, code: str
+) -> None:
+    config = f'{CONFIG}[server]\nhost = "{host}"\n'
+    service = sayso_served(Agent(model=scripted(), tools=[delete]), config=config)
+    row = propose(service)
+    page = {"Origin": service.url}
+    for answer in (
+        service.get("/console/approvals", page),
+        service.get(f"/console/approvals/{row.id}", page),
+        service.post(f"/console/approvals/{row.id}", {"approve": True}, page),
+        service.get("/console/approvals", page | {"Authorization": "Bearer guessed"}),
+    ):
+        assert (answer.status, answer.json()["code"]) == (status, code)
+    assert look(service, row).state == "PENDING"

@@ -69,7 +69,7 @@ def _steps(path: str, page: bool, url: str) -> str:
         f"  {chat}\n"
         f"    > what fills the disk under /usr?\n"
         f"    > delete notes.txt          waits until you approve it\n\n"
-        + (f"  Or in a browser: {url}/console\n\n" if page else "")
+        + ("  Or in a browser, at the address of the console above.\n\n" if page else "")
     )
 
 

@@ -117,9 +117,9 @@ def test_demo_says_what_it_serves_and_that_no_language_model_answers(demo: Demo)
 
 
 def test_printed_page_is_there(demo: Demo) -> None:
-    found = re.search(r"in a browser: http://127\.0\.0\.1:(\d+)(/\S+)", demo.said)
+    found = re.search(r"sayso: console http://127\.0\.0\.1:(\d+)(/\w+)", demo.said)
     assert found, demo.said
-    with urllib.request.urlopen(found[0].partition(": ")[2], timeout=DEADLINE) as page:
+    with urllib.request.urlopen(found[0].partition(": console ")[2], timeout=DEADLINE) as page:
         assert page.headers["Content-Type"].startswith("text/html")
 
 

@@ -352,11 +352,12 @@ class _Call:
             except StillRunning:
                 return self._still(f"the approved call {id_} is still running")
         if row.state == "APPROVED" and answer.approved:
-            return self._still(
+            why = self.host.record.standing(row) or (
                 f"the call {id_} was approved and has not begun: no thread was free for it in "
                 "time, the service stood still, or it needs a credential that it had when it was "
-                "proposed; call the tool again"
+                "proposed"
             )
+            return self._still(f"{why}; call the tool again")
         return edited(row, self._shown(ran[0])) if ran else self._ended(row)
 
     async def _refused(self, id_: str, error: InvalidRequest) -> types.CallToolResult:
@@ -367,6 +368,8 @@ class _Call:
         return said(f"Not run: {error.items[0]['msg']}", error=True)
 
     def _ended(self, row: Proposal) -> types.CallToolResult:
+        if row.state == "PENDING":
+            return self._still(f"not run yet: {self.host.record.standing(row)}")
         return ended(row) or self._still(f"the approved call {row.id} is still running")
 
     def _still(self, text: str) -> types.CallToolResult:

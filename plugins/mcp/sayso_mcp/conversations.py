@@ -156,5 +156,5 @@ def _decision(row: Proposal, answer: Answer) -> Wire:
     else:
         decision["seen"] = row.revision
     if answer.approved:
-        return {**decision, "execute": True}
+        return {**decision, "execute": True, "reason": answer.reason}
     return {**decision, "rejection_reason": answer.reason or "no reason given"}

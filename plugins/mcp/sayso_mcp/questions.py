@@ -38,7 +38,7 @@ _PROSE = "\n\t\u00a0\u202f\u3000\u200c\u200d\ufe0e\ufe0f"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A person's answer. The reason says why a call does not run; an approval has none."""
+    """A person's answer, and the reason for it."""
 
     approved: bool
     reason: str | None
@@ -98,7 +98,7 @@ def answer_of(result: types.ElicitResult) -> Answer:
     given = content.get("reason")
     reason = given.strip()[:_LONGEST_REASON] if isinstance(given, str) and given.strip() else None
     if result.action == "accept" and content.get("approve") is True:
-        return Answer(True, None)
+        return Answer(True, reason)
     if result.action == "cancel":
         return Answer(False, reason or "the question was dismissed")
     return Answer(False, reason)

@@ -129,7 +129,7 @@ async def _started(
         log_config=None,
         server_header=False,
         access_log=host.config.server.log_level == "debug",
-        proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
+        proxy_headers="FORWARDED_ALLOW_IPS" in os.environ and host.config.auth.scheme != "proxy",
         timeout_keep_alive=host.config.server.timeout_keep_alive,
         timeout_graceful_shutdown=2,
     )

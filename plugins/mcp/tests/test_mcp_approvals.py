@@ -373,6 +373,25 @@ def test_another_principal_cannot_use_the_state(serve: Any, raw: Any) -> None:
     asyncio.run(run())
 
 
+def test_agent_that_answers_for_a_person_runs_nothing(serve: Any, raw: Any) -> None:
+    async def run() -> None:
+        auth = {
+            "scheme": "bearer",
+            "tokens": {"bot": "token-b"},
+            "principals": {"bot": {"kind": "agent"}},
+        }
+        async with serve(auth=auth) as served:
+            bot = raw(served.url, authorization="Bearer token-b")
+            state = (await bot.call("delete_pod", POD))["result"]["requestState"]
+            answer = await bot.call("delete_pod", POD, requestState=state, inputResponses=YES)
+            assert "an agent decides nothing" in json.dumps(answer)
+            assert served.ran.calls == []
+            [row] = await served.proposals()
+            assert row.decision is None or not row.decision.approved
+
+    asyncio.run(run())
+
+
 def test_call_that_its_client_cancels_while_its_person_is_asked_is_withdrawn(
     serve: Any, eventually: Any
 ) -> None:

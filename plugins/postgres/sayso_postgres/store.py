@@ -36,6 +36,7 @@ from sayso.ledger.sql import (
     unavailable,
 )
 from sayso_postgres.connection import SETTINGS, PostgresConnection, Raw, answered
+from sayso_postgres.waking import Waking
 
 T = TypeVar("T")
 LANES = 4
@@ -99,6 +100,7 @@ class PostgresStore:
         self._writer: Writer | None = None
         self._renewing = threading.Lock()
         self._renewer = PostgresConnection(self._connect, self._explained, number)
+        self._waking = Waking(self._connect)
 
     async def exists(self) -> bool:
         """Whether a service has made its tables. Raises ConfigError."""
@@ -110,6 +112,14 @@ class PostgresStore:
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
+
+    async def woken(self, seconds: float) -> None:
+        """Return when another process has decided something, or after so many seconds."""
+        await asyncio.to_thread(self._waking.wait, seconds)
+
+    async def wake(self) -> None:
+        """Have the other processes return from `woken`."""
+        await asyncio.to_thread(self._waking.tell)
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
         if self._writer is None:
@@ -176,6 +186,7 @@ class PostgresStore:
             raise ConfigError(self._explained(error)) from None
         lanes = [Lane(partial(_group, db), stalled=db.abort) for db in self._lanes]
         self._writer = Writer(lanes, patience=self._patience)
+        self._waking = Waking(self._connect)
 
     def _migrate(self, raw: psycopg.Connection[Any]) -> None:
         [(table,)] = raw.execute(_FIND).fetchall()
@@ -213,6 +224,7 @@ class PostgresStore:
             writer.close()
         for db in self._lanes:
             db.cut()
+        self._waking.close()
         # A renewal that waits for a silent server must not delay the shutdown.
         self._renewer.abort()
         if self._renewing.acquire(timeout=1):

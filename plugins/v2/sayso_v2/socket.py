@@ -43,7 +43,7 @@ class ChatSocket:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         caller = caller_of(scope, self.endpoint.protocol)
-        await _Connection(self.endpoint, caller).serve(receive, send)
+        await _Connection(self.endpoint, caller).serve(receive, send, scope["subprotocols"])
 
 
 class _Connection(Socket):

@@ -21,6 +21,7 @@ from sayso.ledger.conformance.samples import (
     put,
     turn,
 )
+from sayso.ledger.people import Comment, Terms, Vote
 
 
 async def rows_come_back_as_they_were(factory: Factory) -> None:
@@ -58,6 +59,12 @@ async def rows_come_back_as_they_were(factory: Factory) -> None:
         earlier=[STRANGE, "a"],
         refusals=5,
         rests=1_650.5,
+        person=STRANGE,
+        terms=Terms([STRANGE], 3, True, True, 60.5, 0.25, STRANGE),
+        votes=[Vote(STRANGE, 1_200.5, STRANGE, True, "v2", "::1", 2)],
+        comments=[Comment(STRANGE, 1_300.25, STRANGE, True)],
+        editors=[STRANGE],
+        unattended=True,
     )
     waiting = turn(
         STRANGE,
@@ -212,7 +219,7 @@ async def pending_proposals_are_listed_newest_first(factory: Factory) -> None:
     """`pending` gives the places of undecided proposals, the newest first, in pages."""
     rows = [
         proposal("b", created=2.0, index=1, expires=9.0, agent="ops", tenant=STRANGE),
-        proposal("a", created=2.0, principal=STRANGE, address="::1"),
+        proposal("a", created=2.0, principal=STRANGE, address="::1", terms=Terms([STRANGE])),
         proposal("c", created=3.0),
         proposal("d", created=4.0, state="APPROVED"),
         proposal(STRANGE, created=1.0),
@@ -229,6 +236,7 @@ async def pending_proposals_are_listed_newest_first(factory: Factory) -> None:
         b, a = listed[1:3]
         assert b == Pending("b", 2.0, 1, 9.0, "ops", None, STRANGE, None)
         assert (a.principal, a.tenant, a.address) == (STRANGE, None, "::1")
+        assert (a.terms, b.terms) == (Terms([STRANGE]), None)
         part = await store.run(lambda tx: tx.pending((b.created, b.position, b.id), 1))
         assert part == [a]
 

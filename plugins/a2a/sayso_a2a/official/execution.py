@@ -116,8 +116,7 @@ class Executor(AgentExecutor):
         """Watch the waiting tasks of all processes."""
         for owner, task in await self._store.waiting():
             ids = [proposal.id for proposal in proposals_of(conversation([task]))]
-            if task.id not in self.watch:
-                await self.watch.begin(task.id, owner, ids)
+            self.watch.take_up(task.id, owner, ids)
 
     async def _decided(self, owner: str, task_id: str, decisions: list[Json]) -> None:
         """Continue a task whose calls were decided elsewhere, unless somebody else has."""

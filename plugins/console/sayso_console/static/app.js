@@ -6,7 +6,7 @@ import {
 import { clearElsewhere, poll } from "./elsewhere.js";
 import { watch } from "./still.js";
 import { byId } from "./text.js";
-import { askToken, begun, forget, take } from "./token.js";
+import { askToken, begun, forget, take, takeOfAddress } from "./token.js";
 import { grow } from "./view.js";
 
 on.begun = begun;
@@ -50,6 +50,7 @@ byId("sign-in").addEventListener("submit", (event) => {
 });
 document.addEventListener("visibilitychange", poll);
 
+takeOfAddress();
 restore();
 watch();
 poll();

@@ -28,7 +28,7 @@ export async function poll() {
     // An earlier look may be answered later, and would call gone what has come since.
     if (turn !== looks) return;
     if (response.status === 401) askToken(false);
-    reached(response.ok || response.status === 401);
+    reached(response.ok || response.status === 401 || response.status === 403);
     if (response.ok) {
       signedIn();
       list(parse(text));

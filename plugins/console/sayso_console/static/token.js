@@ -37,6 +37,14 @@ export function take(token) {
   return sendable;
 }
 
+// The start of a service prints the address with a token in its fragment, which no server is sent.
+export function takeOfAddress() {
+  const found = /^#token=(.+)$/.exec(location.hash);
+  if (!found || !take(found[1])) return;
+  // Neither the history nor a bookmark keeps it.
+  history.replaceState(null, "", location.pathname + location.search);
+}
+
 // The token that was given could not be tried.
 export function untried() {
   if (!byId("sign-in").hidden) tell("The service could not be reached.");

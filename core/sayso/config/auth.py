@@ -1,0 +1,119 @@
+"""`[auth]`: who may call, and what is known of each caller.
+
+`[auth.principals]` and `[auth.people]` hold for every scheme; `[auth.jwt]` and `[auth.proxy]` each
+for the one of its name (design, section 6, "People").
+"""
+
+# Without `from __future__ import annotations`, whose texts pydantic compiles at each start.
+
+import ipaddress
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from sayso.config.settings import Section
+
+PrincipalKind = Literal["person", "service", "agent", "unknown"]
+"""The kinds of principals; unknown until something says otherwise."""
+
+
+class PrincipalSettings(Section):
+    """`[auth.principals.NAME]`: what is known of the principal of that name."""
+
+    groups: list[str] = []
+    """The groups of the principal, beside those that its credentials prove."""
+    tenant: str | None = None
+    """The tenant of the principal; it counts instead of what a request claims."""
+    kind: PrincipalKind = "unknown"
+    """A "person", a "service" or an "agent", which never decides. One of kind "person" is the
+    person of its own name, unless [auth.people] says whose it is."""
+
+
+class JwtSettings(Section):
+    """`[auth.jwt]`: whose tokens `scheme = "jwt"` takes, and what they say of their bearer."""
+
+    issuer: str | None = None
+    """The issuer of the tokens, exactly as their claim `iss` has it."""
+    audience: str | None = None
+    """The audience that the tokens must be for: the name of this service at the issuer."""
+    jwks: str | None = None
+    """The public keys of the issuer (JWKS): a file, or an address that begins with "https://"."""
+    name_claim: str = "sub"
+    """The claim with the name of the principal: one that the issuer gives to nobody else, ever."""
+    groups_claim: str = "groups"
+    """The claim with the groups of the principal; dots lead into objects."""
+    tenant_claim: str | None = None
+    """The claim with the tenant of the principal; absent: no claim says it."""
+
+
+class ProxySettings(Section):
+    """`[auth.proxy]`: the proxy that has authenticated the caller, for `scheme = "proxy"`."""
+
+    addresses: list[str] = []
+    """The addresses of the proxy, or networks such as "10.0.0.0/28"; nobody else is believed."""
+    user_header: str = "X-Forwarded-User"
+    """The header with the name of the caller, which the proxy has to set or to remove."""
+    groups_header: str | None = None
+    """The header with the groups of the caller, separated by commas, which the proxy has to set or
+    to remove; absent: no header is believed for them."""
+
+    @field_validator("addresses")
+    @classmethod
+    def _are_addresses(cls, given: list[str]) -> list[str]:
+        for one in given:
+            try:
+                ipaddress.ip_network(one)
+            except ValueError:
+                raise ValueError(
+                    "expected addresses such as '10.0.0.5' or networks such as '10.0.0.0/28'"
+                ) from None
+        return given
+
+
+class AuthSettings(Section):
+    """`[auth]`: who may call."""
+
+    scheme: Literal["none", "bearer", "jwt", "proxy"] = "none"
+    """"none" lets everyone call; "bearer" asks for one of the named tokens, "jwt" for a token of
+    the issuer in [auth.jwt]; "proxy" believes the headers of the proxy in [auth.proxy]."""
+    tokens_file: Path | None = None
+    """File with one `name = token` a line, `name = env:NAME`, or `name [group, group] = token`;
+    `#`, first or after a space, begins a comment."""
+    tokens: dict[str, SecretStr] = {}
+    """Tokens by the name of their principal; "env:NAME" takes one from the environment."""
+    principals: dict[str, PrincipalSettings] = {}
+    """Facts about principals, by their names: [auth.principals.NAME]."""
+    people: dict[str, list[str]] = {}
+    """Persons, each with the principals that are theirs: "bearer|alice", "proxy|alice",
+    "https://issuer|subject"."""
+    auditors: list[str] = []
+    """The groups whose members may read the whole log."""
+    jwt: JwtSettings = Field(default_factory=JwtSettings)
+    """The issuer whose tokens count."""
+    proxy: ProxySettings = Field(default_factory=ProxySettings)
+    """The proxy that is believed."""
+
+    @field_validator("people")
+    @classmethod
+    def _each_is_one_person(cls, given: dict[str, list[str]]) -> dict[str, list[str]]:
+        owners: dict[str, str] = {}
+        for person, keys in given.items():
+            for key in keys:
+                if not all(part.strip() for part in key.partition("|")):
+                    raise ValueError(
+                        "expected principals such as 'bearer|alice' or 'https://issuer|subject'"
+                    )
+                if (owner := owners.setdefault(key, person)) != person:
+                    raise ValueError(f"one principal is both {owner!r} and {person!r}")
+        return given
+
+    @model_validator(mode="after")
+    def _scheme_is_complete(self) -> "AuthSettings":
+        if self.scheme == "jwt":
+            needed = ("issuer", "audience", "jwks")
+            if lacking := [name for name in needed if not getattr(self.jwt, name)]:
+                raise ValueError(f"scheme 'jwt' needs {', '.join(lacking)} in [auth.jwt]")
+        if self.scheme == "proxy" and not self.proxy.addresses:
+            raise ValueError("scheme 'proxy' needs the proxy's addresses in [auth.proxy]")
+        return self

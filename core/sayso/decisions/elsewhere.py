@@ -1,0 +1,149 @@
+"""Calls that were approved elsewhere than by their caller, started by the service itself (design,
+section 6, "Approved elsewhere")."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from random import uniform
+from typing import Any
+
+from sayso.context import RequestContext
+from sayso.decisions.direct_decision import DirectDecision
+from sayso.engine import Engine
+from sayso.errors import InvalidRequest, RequestError, TurnError
+from sayso.ledger import Proposal, Reading, Transaction
+from sayso.ledger.choices import Choice, Requester
+
+logger = logging.getLogger("sayso.turn")
+GRACE = 1.0
+"""Seconds that the request which approved a call has to start it itself."""
+HOLDER = 10.0
+"""Seconds that a client has which waits for its single call with the connection open."""
+PAUSE = 1.0
+"""Seconds between two looks at what is approved; a store that wakes its readers is asked less
+often, and one that no other process shares hardly ever."""
+WOKEN, ALONE = 5.0, 60.0
+_READ = 200
+"""Calls that one look reads: those that wait for their callers may be many."""
+_AT_ONCE = 8
+"""Calls that are started at the same time."""
+
+
+class Elsewhere:
+    """Starts what was approved and needs nothing of its caller; made for one life of a service."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._due: dict[str, float] = {}
+        self._after: str | None = None
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._soon = asyncio.Event()
+        self._started: set[str] = set()
+        self._waking: asyncio.Task[None] | None = None
+
+    def approved(self, row: Proposal) -> None:
+        """Take note that this process recorded an approval that nobody carries out here."""
+        if row.state == "APPROVED" and row.unattended:
+            self._due.setdefault(row.id, time.monotonic() + _grace(row, 0.0))
+            self._soon.set()
+
+    async def run(self) -> None:
+        """Start what is approved, here or by others, until cancelled."""
+        try:
+            while True:
+                await self._look()
+                await self._pause()
+        finally:
+            if self._waking is not None:
+                self._waking.cancel()
+
+    async def _look(self) -> None:
+        now = time.monotonic()
+        due = [id_ for id_, at in self._due.items() if at <= now]
+        try:
+            rows, at = await self._engine.ledger.store.run(
+                Reading(partial(_approved, due=due, after=self._after), only=True)
+            )
+        except TurnError as error:
+            logger.info("approved calls cannot be looked for now: %s", error)
+            return
+        self._after = rows[-1].id if len(rows) >= _READ else None
+        for id_ in due:
+            del self._due[id_]
+        self._start(row for row in rows if row.id in due or _is_due(row, at))
+
+    def _start(self, rows: Iterable[Proposal]) -> None:
+        for row in rows:
+            if row.id in self._started or self._engine.host.stopping or not self._may_start(row):
+                continue
+            self._started.add(row.id)
+            self._engine.keep(self._carried_out(row.id))
+
+    async def _pause(self) -> None:
+        store: Any = self._engine.ledger.store
+        woken = getattr(store, "woken", None)
+        longest = (WOKEN if woken else PAUSE) * uniform(0.8, 1.2) if store.shared else ALONE
+        if woken is not None and (self._waking is None or self._waking.done()):
+            self._waking = asyncio.create_task(woken(longest))
+        if self._due:
+            longest = min(longest, max(0.0, min(self._due.values()) - time.monotonic()))
+        soon = asyncio.create_task(self._soon.wait())
+        waits = {soon, self._waking} if self._waking is not None else {soon}
+        try:
+            await asyncio.wait(waits, timeout=longest, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            soon.cancel()
+            self._soon.clear()
+
+    async def _carried_out(self, id_: str) -> None:
+        """Run the call, if it is still approved and nobody else has claimed it."""
+        try:
+            async with self._places:
+                row = (await self._engine.ledger.settle([id_])).get(id_)
+                if row is not None and row.state == "APPROVED":
+                    with suppress(RequestError):
+                        await self._run(row)
+        except TurnError as error:
+            logger.info("the approved call %s has not begun: %s", id_, error)
+        finally:
+            self._started.discard(id_)
+
+    def _may_start(self, row: Proposal) -> bool:
+        engine = self._engine
+        tool = engine.agent.tools.get(row.name)
+        own = row.agent in ("", engine.agent.id)
+        return own and row.unattended and tool is not None and not tool.needs_caller
+
+    async def _run(self, row: Proposal) -> None:
+        who = Requester(row.principal, row.tenant, row.user, "service")
+        choice = Choice(row.id, row.kind, True, loc=("id",), newest=True, seen=row.revision)
+        context = RequestContext(principal=row.principal, protocol="service")
+        decision = DirectDecision(self._engine, choice, who, context, False, True, None)
+        try:
+            await decision.carried_out(self._engine.limits.turn_time)
+        except InvalidRequest as error:
+            logger.info("the approved call %s is not started here: %s", row.id, error)
+
+
+def _grace(row: Proposal, least: float) -> float:
+    """Seconds that others have to start the call. Whoever proposed a single call, which has no
+    conversation, holds the connection on which its result is waited for."""
+    return least if row.reference else HOLDER
+
+
+def _is_due(row: Proposal, now: float) -> bool:
+    decided = row.decision.at if row.decision else now
+    return row.expires > now >= max(row.rests, decided + _grace(row, GRACE))
+
+
+def _approved(
+    tx: Transaction, due: Sequence[str], after: str | None
+) -> tuple[list[Proposal], float]:
+    """The calls that are due and approved, then some that are approved behind `after`."""
+    known = [row for row in tx.proposals(due).values() if row.state == "APPROVED"]
+    return known + tx.find(state="APPROVED", after=after, limit=_READ, newest=True), tx.now

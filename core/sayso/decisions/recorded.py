@@ -1,0 +1,138 @@
+"""The record of proposals, for plugins that list them and follow what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from sayso.context import Caller
+from sayso.conversation import approvals
+from sayso.decisions.requested import requester
+from sayso.engine import Engine
+from sayso.errors import InvalidRequest
+from sayso.hosting import Ruling
+from sayso.ledger import Proposal, Reading, Transaction, outbox
+from sayso.ledger.choices import Choice, Conversation, Requester, name_of
+from sayso.ledger.freezing import Frozen
+from sayso.ledger.log import append, digest
+from sayso.ledger.people import Comment
+from sayso.ledger.voting import standing
+
+T = TypeVar("T")
+MOST_COMMENTS = 100
+
+
+class Recorded:
+    """The record of one service; `host.record`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        """The result of `work`, which reads as of one moment and writes nothing."""
+        return await self._run(Reading(work, only=True))
+
+    async def settle(self, ids: Sequence[str]) -> dict[str, Proposal]:
+        """These rows by id, updated for what has expired and for owners that have died."""
+        settle = partial(self._engine.ledger.settle, ids)
+        return await self._engine.code.workers.on_engine_loop(settle)
+
+    def visible(self, row: Proposal, caller: Caller) -> bool:
+        """Whether the call exists for this caller."""
+        return self._engine.ledger.visible(row, requester(caller))
+
+    def barred(self, row: Proposal, caller: Caller) -> str:
+        """Why this caller may not approve the call: "AGENT", "NOT_AN_APPROVER", "OWN_REQUEST" or,
+        where nothing forbids it, an empty text."""
+        return self._engine.ledger.barred(row, requester(caller))
+
+    def standing(self, row: Proposal) -> str:
+        """The approvers of a call that waits for others, and those still needed, in words; empty
+        for one that nobody has approved."""
+        frozen = self._engine.ledger.freezing.now
+        if row.state == "APPROVED" and frozen is not None:
+            return frozen.words(row)
+        return standing(row)
+
+    async def frozen(self) -> Frozen | None:
+        """The stop of all starts, if there is one: who, when, why."""
+        return await self.read(self._engine.ledger.freezing.look)
+
+    async def freeze(self, caller: Caller, reason: str) -> None:
+        """Stop all starts of approved calls, in every process, within two seconds."""
+        who = name_of(requester(caller))[0]
+        await self._run(partial(self._engine.ledger.freezing.freeze, who=who, reason=reason))
+
+    async def thaw(self, caller: Caller) -> None:
+        """Let approved calls start again."""
+        who = name_of(requester(caller))[0]
+        await self._run(partial(self._engine.ledger.freezing.thaw, who=who))
+
+    async def log(self, cursor: str | None, limit: int = 100) -> outbox.LogPage:
+        """The next rows of the log behind `cursor`; None begins with the oldest. Raises ValueError
+        for a text that is no cursor."""
+        read = partial(outbox.read, self._engine.ledger.store, cursor, limit)
+        return await self._engine.code.workers.on_engine_loop(read)
+
+    async def log_end(self) -> str:
+        """The cursor behind the newest rows, for a reader that begins now."""
+        newest = partial(outbox.newest, self._engine.ledger.store)
+        return await self._engine.code.workers.on_engine_loop(newest)
+
+    async def decide_all(self, rulings: Sequence[Ruling], caller: Caller) -> list[Proposal]:
+        """Record all of these decisions in one transaction, or none; gives the rows in their order.
+
+        Raises InvalidRequest whose items point at `["body", "decisions", index]`.
+        """
+        who = requester(caller)
+        choices = [_choice(number, each) for number, each in enumerate(rulings)]
+
+        async def work() -> list[Proposal]:
+            found = await self._engine.ledger.decide(choices, [], who, Conversation(), claim=False)
+            for id_ in found.fresh:
+                event = approvals.decision_event(found.rows[id_], who.principal)
+                await self._engine.fire(event)
+                self._engine.on_approved(found.rows[id_])
+            return [found.rows[each.id] for each in rulings]
+
+        return await self._engine.code.workers.on_engine_loop(work)
+
+    async def comment(self, id: str, caller: Caller, text: str) -> Proposal | None:
+        """The call with one comment more, or None if it is not visible to this caller.
+
+        Raises InvalidRequest where it has too many.
+        """
+        return await self._run(partial(self._commented, id=id, who=requester(caller), text=text))
+
+    def _commented(self, tx: Transaction, id: str, who: Requester, text: str) -> Proposal | None:
+        row = tx.proposals([id]).get(id)
+        if row is None or not self._engine.ledger.visible(row, who):
+            return None
+        if len(row.comments) >= MOST_COMMENTS:
+            message = f"the call has {MOST_COMMENTS} comments, and takes no more"
+            raise InvalidRequest.at(["body", "text"], "too_many_comments", message)
+        name, claimed, *_ = name_of(who)
+        row.comments.append(Comment(name, tx.now, text, claimed))
+        tx.put(row)
+        append(tx, {"event": "commented", "id": id, "who": name, "text": digest(text)})
+        return row
+
+    async def _run(self, work: Callable[[Transaction], T]) -> T:
+        return await self._engine.code.workers.on_engine_loop(
+            lambda: self._engine.ledger.store.run(work)
+        )
+
+
+def _choice(number: int, ruling: Ruling) -> Choice:
+    reason = None if ruling.approved else ruling.reason or "no reason given"
+    why = ruling.reason if ruling.approved else None
+    return Choice(
+        ruling.id,
+        None,
+        ruling.approved,
+        loc=("body", "decisions", number),
+        newest=True,
+        reason=reason,
+        why=why,
+    )

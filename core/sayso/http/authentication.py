@@ -1,0 +1,153 @@
+"""Authentication: plugins' hooks, tokens, proxies and tickets name the caller."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+import ipaddress
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
+
+from sayso.config.auth import ProxySettings
+from sayso.errors import AgentError, RequestError, TurnError, Unauthenticated
+from sayso.host import ServiceHost
+from sayso.hosting import Host
+from sayso.http.sockets import BEARER
+from sayso.http.tickets import redeemed
+from sayso.plugins.implementations import Impl
+from sayso.principals import Principal
+from sayso.wire.masking import Secrets
+from sayso.wire.traces import hide
+
+PATIENCE = 30.0
+"""Seconds that a plugin may take to identify the caller."""
+Name = TypeVar("Name", bound=str)
+_Pairs = Iterable[tuple[str, str]]
+
+
+async def authenticate(host: Host, scope: Mapping[str, Any]) -> Principal | None:
+    """The principal of a request, from the plugins' hooks, then `[auth]`.
+
+    None if credentials are not required. Raises Unauthenticated if they are required and nothing
+    recognises the caller, and AgentError if a hook fails.
+    """
+    # Plugins see the host as its documented protocol; only the core makes one.
+    assert isinstance(host, ServiceHost)
+    hooks = host.plugins.implementations("authenticate")
+    scheme = host.config.auth.scheme
+    if not hooks and scheme == "none":
+        return None
+    pairs = [
+        (name.decode("latin-1").lower(), value.decode("latin-1"))
+        for name, value in scope["headers"]
+    ]
+    if scope["type"] == "websocket":
+        if ticket := _ticket(scope):
+            return await redeemed(host.state_dir, ticket)
+        pairs += _of_subprotocol(pairs)
+    if [name for name, _ in pairs].count("authorization") > 1:
+        # A proxy before this service may have looked at the other header.
+        raise Unauthenticated("there is more than one 'Authorization' header")
+    headers = dict(pairs)
+    for impl in hooks:
+        if (principal := await _said(impl, headers, scope, host)) is not None:
+            return host.directory.known(principal, impl.plugin)
+    match scheme:
+        case "bearer":
+            return bearer(host.tokens, headers.get("authorization", ""))
+        case "proxy":
+            return host.directory.known(proxied(host.config.auth.proxy, scope, pairs))
+        case "jwt":
+            raise Unauthenticated("a bearer token is needed: 'Authorization: Bearer TOKEN'")
+    raise Unauthenticated
+
+
+async def _said(
+    impl: Impl, headers: Mapping[str, str], scope: Mapping[str, Any], host: ServiceHost
+) -> str | None:
+    """The name that a plugin gives to the caller; None where it does not know."""
+    bound = impl.bound(headers=headers, scope=scope, host=host)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            principal = await host.code.call(bound)
+    except (RequestError, TurnError):
+        raise
+    except Exception as error:
+        failed = AgentError(f"plugin {impl.plugin!r} could not say who calls")
+        # A lookup by token would fail with the token in its error text.
+        given = headers.get("authorization", "")
+        hide(failed, Secrets.of([given, given.partition(" ")[2]]))
+        raise failed from error
+    if principal is None or (isinstance(principal, str) and principal.strip()):
+        return principal
+    # False or an empty name were hardly meant to admit the caller.
+    raise AgentError(f"plugin {impl.plugin!r} named the caller by what is no name")
+
+
+def bearer(tokens: Mapping[Name, bytes], header: str) -> Name:
+    """The principal whose token the `Authorization` header carries; raises Unauthenticated."""
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer":
+        raise Unauthenticated("a bearer token is needed: 'Authorization: Bearer TOKEN'")
+    given = token.strip().encode("utf-8", "surrogateescape")
+    found: Name | None = None
+    for name, known in tokens.items():
+        # Compare every token, so that the time does not show which one is close.
+        if hmac.compare_digest(known, given):
+            found = name
+    if found is None:
+        raise Unauthenticated("the bearer token is not valid")
+    return found
+
+
+def proxied(settings: ProxySettings, scope: Mapping[str, Any], pairs: _Pairs) -> Principal:
+    """The principal that a trusted proxy names in its headers; raises Unauthenticated."""
+    client = scope.get("client")
+    if client is None or not _is_among(client[0], tuple(settings.addresses)):
+        raise Unauthenticated("requests come through the proxy in [auth.proxy]; this one did not")
+    names = _values(pairs, settings.user_header)
+    if len(names) != 1 or not names[0].strip():
+        raise Unauthenticated(f"the proxy did not name one caller in {settings.user_header!r}")
+    given = _values(pairs, settings.groups_header) if settings.groups_header else []
+    groups = {part.strip() for value in given for part in value.split(",")} - {""}
+    return Principal(names[0].strip(), issuer="proxy", groups=groups)
+
+
+def _values(pairs: _Pairs, wanted: str) -> list[str]:
+    return [value for name, value in pairs if name == wanted.lower()]
+
+
+@lru_cache(256)
+def _is_among(address: str, networks: tuple[str, ...]) -> bool:
+    try:
+        given = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    # One socket for both families shows addresses of IPv4 inside of those of IPv6.
+    plain = getattr(given, "ipv4_mapped", None) or given
+    return any(plain in ipaddress.ip_network(network) for network in networks)
+
+
+def _ticket(scope: Mapping[str, Any]) -> str:
+    query = bytes(scope.get("query_string", b"")).decode("latin-1")
+    return parse_qs(query).get("ticket", [""])[0] if "ticket=" in query else ""
+
+
+def _of_subprotocol(pairs: _Pairs) -> list[tuple[str, str]]:
+    """The `Authorization` header for the token that a WebSocket subprotocol carries."""
+    offered = ",".join(_values(pairs, "sec-websocket-protocol")).split(",")
+    found = [one.strip().removeprefix(BEARER) for one in offered if BEARER in one]
+    return [("authorization", f"Bearer {_decoded(token)}") for token in found]
+
+
+def _decoded(token: str) -> str:
+    try:
+        return base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise Unauthenticated(
+            f"the subprotocol {BEARER!r} carries the token in base64url; this is none"
+        ) from None

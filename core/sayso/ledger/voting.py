@@ -1,0 +1,149 @@
+"""Approvers: the people who may decide, and the approvals that count (design, section 6,
+"People")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sayso.ledger import Proposal, Transaction
+from sayso.ledger.choices import Choice, Requester, name_of, would_start
+from sayso.ledger.log import append, digest
+from sayso.ledger.people import Terms, Vote
+from sayso.principals import Principal, is_agent, person_of
+
+WORDS = {
+    "AGENT": "an agent decides nothing; a person has to",
+    "NOT_AN_APPROVER": "the rule for this call names others who may approve it",
+    "OWN_REQUEST": "the rule for this call wants somebody else than who asked for it",
+}
+"""The text for each reason for which somebody may not approve a call."""
+_GROUP = "group:"
+
+
+def barred(row: Proposal, who: Requester, *, operator: bool = False) -> str:
+    """Why `who` may not approve the call, as a key of WORDS; empty where nothing forbids it.
+
+    An `operator` on the command line proves nothing: where a rule names people, it is none of them.
+    """
+    if is_agent(who.principal):
+        return "AGENT"
+    if (terms := row.terms) is None:
+        return ""
+    if _of_people(terms) and operator:
+        return "NOT_AN_APPROVER"
+    if terms.approvers and not is_named(terms, who.principal):
+        return "NOT_AN_APPROVER"
+    if _of_persons(terms) and person_of(who.principal) is None:
+        return "NOT_AN_APPROVER"
+    return "OWN_REQUEST" if terms.not_requester and _asked(row, who) else ""
+
+
+def is_named(terms: Terms, principal: str | None) -> bool:
+    """Whether the rule names this principal, its person, or one of its groups."""
+    if principal is None:
+        return False
+    names = {str(principal), person_of(principal)}
+    groups = principal.groups if isinstance(principal, Principal) else frozenset[str]()
+    return any(
+        each.removeprefix(_GROUP) in groups if each.startswith(_GROUP) else each in names
+        for each in terms.approvers
+    )
+
+
+def refusal(
+    choice: Choice, row: Proposal, who: Requester, *, operator: bool = False
+) -> tuple[str, str] | None:
+    """Why `who` may not make this decision, as an error type and a message; None where nothing
+    forbids it, or it is made already."""
+    again = row.state != "APPROVED" and would_start(choice, row)
+    if row.state != "PENDING" and not again:
+        return None
+    own = row.principal == who.principal
+    why = barred(row, who, operator=operator)
+    # The principal that got the proposal may always reject it, and so may the operator.
+    if why and (choice.approved or not (own or operator)):
+        return "approval_not_allowed", WORDS[why]
+    if choice.approved and row.terms is not None and row.terms.reason and not choice.why:
+        return "approval_reason_required", "the rule for this call wants a reason for the approval"
+    return None
+
+
+def completes(choice: Choice, row: Proposal, who: Requester) -> bool:
+    """Whether the approval is the last one that the call needs."""
+    if row.terms is None or row.state != "PENDING":
+        return True
+    voted = {vote.person for vote in row.votes} | {person_of(who.principal)}
+    return len(voted) >= row.terms.quorum
+
+
+def vote(
+    tx: Transaction, choice: Choice, row: Proposal, who: Requester, *, edits: bool = False
+) -> bool:
+    """Count an approval; whether it is the last one that the call needs.
+
+    A person who has approved already changes nothing. Who edits the input approves it anew, for
+    nobody else has; where it must not be who asked for it, an editor asks, too, and approves
+    nothing.
+    """
+    if (terms := row.terms) is None:
+        return True
+    name, claimed, protocol, address = name_of(who)
+    person = person_of(who.principal)
+    entry: dict[str, Any] = {"event": "voted", "id": row.id, "who": name}
+    entry |= {"person": person, "protocol": protocol, "address": address}
+    entry |= {"input": digest(row.runs), "rule": terms.rule, "needed": terms.quorum}
+    if edits:
+        row.votes, row.editors = [], [*row.editors, str(person or name)]
+    if edits and terms.not_requester:
+        append(tx, {**entry, "event": "edited"})
+    elif completes(choice, row, who):
+        if terms.run_within is not None:
+            row.expires = tx.now + terms.run_within
+        return True
+    elif person not in {vote.person for vote in row.votes}:
+        row.votes.append(Vote(name, tx.now, person, claimed, protocol, address, row.revision))
+        append(tx, entry)
+    tx.put(row)
+    return False
+
+
+def votes(row: Proposal) -> dict[str, Any]:
+    """How many approvals a call needs that a rule gives to people, how many it has, and of whom;
+    empty for any other."""
+    if row.terms is None or not _of_people(row.terms):
+        return {}
+    by = [vote.person or vote.who for vote in row.votes]
+    return {"needed": row.terms.quorum, "given": len(by), "by": by, "of": row.terms.approvers}
+
+
+def standing(row: Proposal) -> str:
+    """The approvers of a call that waits for others, and those still needed, in words."""
+    if row.terms is None or not row.votes:
+        return ""
+    missing = row.terms.quorum - len(row.votes)
+    named = ", ".join(str(vote.person or vote.who) for vote in row.votes)
+    others = f" of {', '.join(_readable(row.terms))}" if row.terms.approvers else ""
+    more = "one more approval" if missing == 1 else f"{missing} more approvals"
+    return f"{row.name} was approved by {named}; it needs {more}{others}."
+
+
+def _readable(terms: Terms) -> Iterator[str]:
+    for each in terms.approvers:
+        group = each.startswith(_GROUP)
+        yield f"the group {each.removeprefix(_GROUP)}" if group else each
+
+
+def _of_people(terms: Terms) -> bool:
+    return bool(terms.approvers) or _of_persons(terms)
+
+
+def _of_persons(terms: Terms) -> bool:
+    """Whether only those count of whom it is known whose principals they are."""
+    return terms.quorum > 1 or terms.not_requester
+
+
+def _asked(row: Proposal, who: Requester) -> bool:
+    """Whether `who` asked for the call, or has changed it: the principal, or the person behind."""
+    mine = {str(who.principal), person_of(who.principal)}
+    return not mine.isdisjoint({row.principal, row.person, row.user, *row.editors} - {None})

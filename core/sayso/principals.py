@@ -1,0 +1,90 @@
+"""Authenticated callers: a name, and the facts about its bearer (design, section 6, "People")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sayso.config.auth import AuthSettings, PrincipalKind, PrincipalSettings
+
+
+class Principal(str):
+    """The name of an authenticated caller, which also knows what is proved of that caller.
+
+    It is a text, so that it can stand wherever the plain name does. `issuer` and `subject` say who
+    vouches for whom; without them the plugin's name and the name itself stand there. `groups`,
+    `tenant` and `kind` are what rules go by, `person` is whose principal it is. What
+    `[auth.principals]` and `[auth.people]` say is added to it.
+    """
+
+    __slots__ = ("groups", "issuer", "kind", "person", "subject", "tenant")
+
+    groups: frozenset[str]
+    issuer: str
+    kind: PrincipalKind
+    person: str | None
+    subject: str
+    tenant: str | None
+
+    def __new__(
+        cls,
+        name: str,
+        *,
+        issuer: str = "",
+        subject: str | None = None,
+        groups: Iterable[str] = (),
+        tenant: str | None = None,
+        kind: PrincipalKind = "unknown",
+        person: str | None = None,
+    ) -> Principal:
+        """The principal `name`."""
+        self = super().__new__(cls, name)
+        self.groups = frozenset(groups)
+        self.issuer = issuer
+        self.subject = str(name) if subject is None else subject
+        self.tenant = tenant
+        self.kind = kind
+        self.person = person
+        return self
+
+
+def is_agent(principal: str | None) -> bool:
+    """Whether this is an agent, which never decides."""
+    return isinstance(principal, Principal) and principal.kind == "agent"
+
+
+def proven_tenant(principal: str | None) -> str | None:
+    """The tenant that the credentials prove; None where they prove none."""
+    return principal.tenant if isinstance(principal, Principal) else None
+
+
+def person_of(principal: str | None) -> str | None:
+    """The person whose principal this is; None if nothing says so."""
+    return principal.person if isinstance(principal, Principal) else None
+
+
+class Directory:
+    """The facts of `[auth.principals]` and `[auth.people]` about authenticated callers."""
+
+    def __init__(self, auth: AuthSettings) -> None:
+        self._principals = auth.principals
+        self._people = {key: person for person, keys in auth.people.items() for key in keys}
+
+    def known(self, principal: str, issuer: str = "") -> Principal:
+        """The principal with all that is known of it; `issuer` vouches where no other one does."""
+        given = principal if isinstance(principal, Principal) else Principal(principal)
+        said = self._principals.get(str(given)) or PrincipalSettings()
+        vouching = given.issuer or issuer
+        mapped = self._people.get(f"{vouching}|{given.subject}", given.person)
+        kind = given.kind if said.kind == "unknown" else said.kind
+        if kind == "unknown" and mapped is not None:
+            kind = "person"
+        own = str(given) if kind == "person" else None
+        return Principal(
+            given,
+            issuer=vouching,
+            subject=given.subject,
+            groups=given.groups.union(said.groups),
+            tenant=said.tenant or given.tenant,
+            kind=kind,
+            person=own if mapped is None else mapped,
+        )

@@ -1,0 +1,53 @@
+"""The inbox: what waits for a decision, the decision, and what becomes of it, as JSON over HTTP.
+
+    GET  /approvals                  a page of calls, filtered and sorted
+    GET  /approvals/summary          how many there are of each open state
+    GET  /approvals/events           what becomes of them, as server-sent events
+    GET  /approvals/log              the log, for auditors
+    POST /approvals/decisions        several decisions
+    POST /approvals/freeze           stop all starts, or let calls start again
+    GET  /approvals/{id}             one call, whole; `?wait=30` waits until it changes
+    POST /approvals/{id}/decision    approve or reject it
+    POST /approvals/{id}/comments    say something of it
+    POST /approvals/{id}/withdraw    take it back
+
+design, section 6, "People".
+"""
+
+from starlette.routing import Route, Router
+
+from sayso import Host, Plugin, hookimpl
+from sayso_approvals.endpoint import Endpoint
+from sayso_approvals.inbox import Inbox
+
+__all__ = ["Approvals"]
+
+
+class Approvals(Plugin):
+    """The JSON paths of the inbox; active when named in `plugins`."""
+
+    name = "approvals"
+    active_by_default = False
+    decides_by_id = True
+
+    @hookimpl
+    def register_routes(self, host: Host) -> Router:
+        """The router with all paths."""
+        inbox = Inbox(host)
+        paths = {
+            "/approvals": {"GET": inbox.listed},
+            "/approvals/summary": {"GET": inbox.summary},
+            "/approvals/events": {"GET": inbox.events},
+            "/approvals/log": {"GET": inbox.log},
+            "/approvals/decisions": {"POST": inbox.decide_several},
+            "/approvals/freeze": {"POST": inbox.freeze},
+            "/approvals/{id}": {"GET": inbox.one},
+            "/approvals/{id}/decision": {"POST": inbox.decide},
+            "/approvals/{id}/comments": {"POST": inbox.comment},
+            "/approvals/{id}/withdraw": {"POST": inbox.withdraw},
+        }
+        routes = [
+            Route(path, Endpoint(host, path, handlers), methods=[*handlers])
+            for path, handlers in paths.items()
+        ]
+        return Router(routes)

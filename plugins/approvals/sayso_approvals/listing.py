@@ -1,0 +1,218 @@
+"""Pages of calls: filtered, sorted, and read on from a cursor."""
+
+import base64
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
+
+from sayso import Caller, Host, InvalidRequest, Proposal, Transaction
+from sayso_approvals.shapes import is_mine
+
+State = Literal[
+    "PENDING", "APPROVED", "REJECTED", "EXPIRED", "EXECUTING", "DONE", "FAILED", "INDETERMINATE"
+]
+_UNSETTLED = ("PENDING", "APPROVED", "EXECUTING")
+"""States that time, or the death of an owner, ends, which stands in the row when somebody looks."""
+_SCANNED = 200
+"""Rows that are read at once: their contents stand in memory together."""
+_MOST = 5_000
+"""Rows that one request looks at where the newest come first; its cursor then goes on."""
+_LIMIT = 100
+T = TypeVar("T", bound=str)
+_Place = tuple[float, str]
+"""When a call expires, and its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The filters, order and place of a list, as the query says them."""
+
+    state: str = "PENDING"
+    sort: Literal["expires", "created"] = "expires"
+    limit: int = 50
+    tool: str | None = None
+    kind: str | None = None
+    requester: str | None = None
+    rule: str | None = None
+    text: str | None = None
+    created_after: float | None = None
+    mine: bool = False
+    cursor: Any = None
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> "Wanted":
+        """The list that the query asks for; raises InvalidRequest for a wrong parameter."""
+        state = query.get("state", "PENDING").upper()
+        _one_of("state", state, (*get_args(State), "ALL"))
+        sorts = ("expires", "created") if state in ("PENDING", "APPROVED") else ("created",)
+        sort = query.get("sort", sorts[0])
+        kind = query.get("kind")
+        return cls(
+            state=state,
+            sort="expires" if _one_of("sort", sort, sorts) == "expires" else "created",
+            limit=_number("limit", query.get("limit", "50")),
+            tool=query.get("tool"),
+            kind=kind and _one_of("kind", kind, ("tool_call", "command")),
+            requester=query.get("requester"),
+            rule=query.get("rule"),
+            text=query.get("q"),
+            created_after=_time(query.get("created_after")),
+            mine=_one_of("mine", query.get("mine", "false"), ("true", "false")) == "true",
+            cursor=_cursor(query.get("cursor")),
+        )
+
+    def fits(self, host: Host, row: Proposal, caller: Caller) -> bool:
+        """Whether the list has this call."""
+        return (
+            self.state in ("ALL", row.state)
+            and self.tool in (None, row.name)
+            and self.kind in (None, row.kind)
+            and self.requester in (None, row.principal, row.person, row.user)
+            and self.rule in (None, row.terms.rule if row.terms else None)
+            and (self.created_after is None or row.created > self.created_after)
+            and (self.text is None or _holds(row, self.text))
+            and host.record.visible(row, caller)
+            and (not self.mine or is_mine(host, row, caller))
+        )
+
+
+class Page(NamedTuple):
+    """Some calls, and the cursor of those behind them; None at the end."""
+
+    calls: Sequence[Proposal]
+    next: str | None
+
+
+async def page(host: Host, wanted: Wanted, caller: Caller) -> Page:
+    """The calls that `wanted` says, from its cursor on."""
+    by = _by_expiry if wanted.sort == "expires" else _by_age
+    return await by(host, wanted, caller)
+
+
+async def each(host: Host, states: Sequence[str], caller: Caller) -> AsyncIterator[Proposal]:
+    """The calls of these states that exist for the caller, as they stand."""
+    for state in states:
+        async for rows in _scan(host, state, None):
+            for row in rows:
+                if row.state == state and host.record.visible(row, caller):
+                    yield row
+
+
+async def _by_age(host: Host, wanted: Wanted, caller: Caller) -> Page:
+    """The newest first; the cursor is the id of the last call that was looked at."""
+    after = wanted.cursor if isinstance(wanted.cursor, str) else None
+    calls: list[Proposal] = []
+    looked = 0
+    async for rows in _scan(host, wanted.state, after):
+        for row in rows:
+            looked += 1
+            if wanted.fits(host, row, caller):
+                calls.append(row)
+            if len(calls) == wanted.limit or looked == _MOST:
+                return Page(calls, _encoded(row.id))
+    return Page(calls, None)
+
+
+async def _by_expiry(host: Host, wanted: Wanted, caller: Caller) -> Page:
+    """The soonest to expire first; on the first page also the first one of each principal, so
+    that nobody's calls hide anybody else's."""
+    places: dict[str, _Place] = {}
+    whose: dict[str, str] = {}
+    async for rows in _scan(host, wanted.state, None):
+        for row in rows:
+            if wanted.fits(host, row, caller):
+                places[row.id] = (row.expires, row.id)
+                whose[row.id] = row.principal or f"@{row.address}"
+    order = sorted(places.values())
+    begin = _place(wanted.cursor)
+    firsts: list[str] = []
+    if begin is None:
+        first = {whose[id_]: id_ for _, id_ in reversed(order)}
+        firsts = sorted(first.values(), key=lambda id_: places[id_])[: wanted.limit]
+    behind = [place for place in order if begin is None or place > begin]
+    # Take as many in order as there is room for beside the first ones.
+    taken: list[_Place] = []
+    shown = set(firsts)
+    for place in behind:
+        if place[1] not in shown and len(shown) >= wanted.limit:
+            break
+        shown.add(place[1])
+        taken.append(place)
+    now = await host.record.settle([*shown])
+    calls = [now[id_] for id_ in sorted(shown, key=lambda i: places[i]) if id_ in now]
+    more = len(taken) < len(behind)
+    last = taken[-1] if taken else begin or (0.0, "")
+    return Page(
+        [row for row in calls if row.state == wanted.state], _encoded(last) if more else None
+    )
+
+
+async def _scan(host: Host, state: str, after: str | None) -> AsyncIterator[list[Proposal]]:
+    """The rows of this state as they stand, the newest first, in parts."""
+    while True:
+        find = partial(_find, state=None if state == "ALL" else state, after=after)
+        found = await host.record.read(find)
+        settled = await host.record.settle([row.id for row in found if row.state in _UNSETTLED])
+        yield [settled.get(row.id, row) for row in found]
+        if len(found) < _SCANNED:
+            return
+        after = found[-1].id
+
+
+def _find(tx: Transaction, state: Any, after: str | None) -> list[Proposal]:
+    return tx.find(state=state, after=after, limit=_SCANNED, newest=True)
+
+
+def _holds(row: Proposal, text: str) -> bool:
+    said = [row.name, row.intent, row.description, json.dumps(row.runs, ensure_ascii=False)]
+    return any(text.casefold() in one.casefold() for one in said if one)
+
+
+def _encoded(place: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).rstrip(b"=").decode()
+
+
+def _cursor(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        place = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True))
+    except ValueError:
+        place = None
+    if isinstance(place, str) or _place(place) is not None:
+        return place
+    raise InvalidRequest.at(["query", "cursor"], "value_error", "this is no cursor of this list")
+
+
+def _place(cursor: Any) -> _Place | None:
+    match cursor:
+        case [float() | int() as expires, str() as id_]:
+            return float(expires), id_
+    return None
+
+
+def _one_of(name: str, given: T, values: Sequence[str]) -> T:
+    if given not in values:
+        text = f"expected one of {', '.join(values)}"
+        raise InvalidRequest.at(["query", name], "value_error", text)
+    return given
+
+
+def _number(name: str, given: str) -> int:
+    if not given.isascii() or not given.isdecimal() or not 1 <= int(given[:9]) <= _LIMIT:
+        text = f"expected a number from 1 to {_LIMIT}"
+        raise InvalidRequest.at(["query", name], "value_error", text)
+    return int(given)
+
+
+def _time(given: str | None) -> float | None:
+    if given is None:
+        return None
+    try:
+        return datetime.fromisoformat(given).timestamp()
+    except (ValueError, OverflowError):
+        text = "expected a time such as 2027-01-31T12:00:00Z"
+        raise InvalidRequest.at(["query", "created_after"], "value_error", text) from None

@@ -1,0 +1,53 @@
+"""Why the inbox does not do what it is asked."""
+
+from sayso import RequestError
+
+
+class NotFound(RequestError):
+    """404: there is no such call for this caller."""
+
+    status = 404
+    code = "NOT_FOUND"
+
+    def __init__(self) -> None:
+        super().__init__("there is no such call")
+
+
+class NotAllowed(RequestError):
+    """403: the caller sees the call, and may not do this; `code` says why."""
+
+    status = 403
+
+    _WORDS = {
+        "AGENT": "an agent decides nothing; a person has to",
+        "NOT_AN_APPROVER": "the rule for this call names others who may approve it",
+        "OWN_REQUEST": "the rule for this call wants somebody else than who asked for it",
+        "NOT_THE_REQUESTER": "only who asked for the call takes it back; reject it instead",
+        "NOT_A_PERSON": "only persons stop all starts; see [auth.people]",
+        "NOT_AN_AUDITOR": "the log is for members of the groups in auth.auditors",
+    }
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        super().__init__(self._WORDS[code])
+
+
+class SeenRequired(RequestError):
+    """428: an approval has to say what its approver had before them."""
+
+    status = 428
+    code = "SEEN_REQUIRED"
+
+    def __init__(self) -> None:
+        super().__init__("an approval needs 'seen', as the call had it when you looked at it")
+
+
+class TooManyWait(RequestError):
+    """503: as many requests wait as may."""
+
+    status = 503
+    code = "BUSY"
+    retry_after = 5.0
+
+    def __init__(self) -> None:
+        super().__init__("too many requests wait for decisions already; see limits.waiters")

@@ -1,0 +1,44 @@
+"""`[auth] scheme = "jwt"`: callers prove who they are by tokens of an identity provider.
+
+The settings are `[auth.jwt]`, which the core reads (design, section 6, "People").
+"""
+
+from collections.abc import Mapping
+
+from sayso import Host, Plugin, Principal, hookimpl
+from sayso_jwt.keys import Keys
+from sayso_jwt.tokens import Tokens
+
+__all__ = ["Jwt"]
+
+
+class Jwt(Plugin):
+    """Names the caller by the bearer token; active where `auth.scheme` is "jwt"."""
+
+    name = "jwt"
+    active_by_default = False
+    _tokens: Tokens | None = None
+
+    @hookimpl
+    def register_routes(self, host: Host) -> None:
+        """No routes; raises ConfigError where there are no keys, or nowhere to fetch them."""
+        if host.config.auth.scheme == "jwt":
+            self._made(host)
+
+    @hookimpl
+    async def authenticate(self, headers: Mapping[str, str], host: Host) -> Principal | None:
+        """The principal whose token the `Authorization` header carries; None without a bearer
+        token. Raises Unauthenticated for a token that does not count."""
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or host.config.auth.scheme != "jwt":
+            return None
+        return await self._made(host).principal(token.strip())
+
+    def _made(self, host: Host) -> Tokens:
+        if self._tokens is None:
+            config = host.config
+            where = config.auth.jwt.jwks or ""
+            is_url = "://" in where
+            keys = Keys(where if is_url else config.path("auth.jwt.jwks", where))
+            self._tokens = Tokens(config, keys)
+        return self._tokens

@@ -1,0 +1,141 @@
+"""The public keys of an issuer, from a file or an address, with a cache of their own."""
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, build_opener
+
+from jwt import PyJWK
+from jwt.exceptions import PyJWTError
+
+from sayso import Busy, ConfigError
+
+logger = logging.getLogger("sayso.jwt")
+FRESH = 600.0
+"""Seconds after which the keys are fetched again."""
+STALE = 86_400.0
+"""Seconds for which known keys stay good while there are none to be had."""
+PAUSE = 30.0
+"""Least seconds between two fetches: tokens that name unknown keys cost the issuer no more."""
+TIMEOUT = 10.0
+LARGEST = 2**20
+"""Bytes of a set of keys."""
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Key(NamedTuple):
+    """A public key: its id, the algorithm that it is for where that is stated, "RSA" or another
+    kind, and what checks signatures."""
+
+    id: str | None
+    alg: str | None
+    kind: str
+    public: Any
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Where the keys are is configured, and no answer may say otherwise."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_opener = build_opener(_NoRedirects)
+
+
+class Keys:
+    """The keys at `where`. Used from several loops at once: what blocks runs on threads."""
+
+    def __init__(self, where: str | Path) -> None:
+        self._where = where
+        self._keys: Sequence[Key] = ()
+        self._fetched = self._tried = -STALE
+        self._lock = threading.Lock()
+        if isinstance(where, Path):
+            self._load_file(where)
+        else:
+            _check(where)
+
+    async def named(self, kid: str | None) -> Sequence[Key]:
+        """The keys with this id, or all where a token names none; empty if the issuer has no such
+        key. Raises Busy while there are no keys to be had."""
+        if not self._fresh or not self._found(kid):
+            await asyncio.to_thread(self._refresh, kid)
+        if time.monotonic() - self._fetched > STALE:
+            raise Busy("the keys that tokens are checked with cannot be had now")
+        return self._found(kid)
+
+    @property
+    def _fresh(self) -> bool:
+        return time.monotonic() - self._fetched < FRESH
+
+    def _found(self, kid: str | None) -> Sequence[Key]:
+        return [key for key in self._keys if kid is None or key.id == kid]
+
+    def _refresh(self, kid: str | None) -> None:
+        with self._lock:
+            # Several may have waited here for the same answer.
+            known = self._fresh and self._found(kid)
+            if known or time.monotonic() - self._tried < PAUSE:
+                return
+            self._tried = time.monotonic()
+            try:
+                self._keys = _keys(_read(self._where))
+                self._fetched = time.monotonic()
+            except (OSError, ValueError) as error:
+                logger.warning("auth.jwt.jwks cannot be read: %s", error)
+
+    def _load_file(self, path: Path) -> None:
+        try:
+            self._keys = _keys(_read(path))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"auth.jwt.jwks cannot be read: {str(path)!r}: {error}") from None
+        self._fetched = time.monotonic()
+
+
+def _check(url: str) -> None:
+    parts = urlsplit(url)
+    safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
+    if not safe:
+        raise ConfigError(
+            "auth.jwt.jwks: keys come from a file or over https://; anybody between here and "
+            "there could put others in their place"
+        )
+
+
+def _read(where: str | Path) -> bytes:
+    if isinstance(where, Path):
+        return where.read_bytes()
+    with _opener.open(where, timeout=TIMEOUT) as answer:
+        body: bytes = answer.read(LARGEST + 1)
+    if len(body) > LARGEST:
+        raise ValueError(f"it has more than {LARGEST} bytes")
+    return body
+
+
+def _keys(text: bytes) -> Sequence[Key]:
+    """The public keys for signatures; ValueError where there is none."""
+    said = json.loads(text)
+    given = said.get("keys") if isinstance(said, dict) else None
+    found = [key for one in given or () if (key := _key(one)) is not None]
+    if not found:
+        raise ValueError("it holds no public key for signatures, as {'keys': [...]}")
+    return found
+
+
+def _key(given: Any) -> Key | None:
+    # A shared secret, or a key for encryption, is nothing to check a signature with.
+    if not isinstance(given, dict) or given.get("kty") == "oct" or given.get("use") == "enc":
+        return None
+    try:
+        public = PyJWK(given).key
+    except PyJWTError:
+        # Issuers publish keys of kinds that are not known here beside others.
+        return None
+    return Key(given.get("kid"), given.get("alg"), given["kty"], public)

@@ -1,0 +1,131 @@
+"""What a token proves of its bearer, or why it proves nothing."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jwt
+from jwt.exceptions import (
+    ExpiredSignatureError,
+    ImmatureSignatureError,
+    InvalidAudienceError,
+    InvalidIssuedAtError,
+    InvalidIssuerError,
+    InvalidKeyError,
+    InvalidSignatureError,
+    MissingRequiredClaimError,
+    PyJWTError,
+)
+
+from sayso import Config, Principal, Unauthenticated
+from sayso_jwt.keys import Key, Keys
+
+ALGORITHMS = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+)
+"""Signatures with a private key; with a shared secret the service could make tokens, too."""
+LEEWAY = 30.0
+"""Seconds by which the clocks of the issuer and of this machine may differ."""
+_WHY: Mapping[type[PyJWTError], str] = {
+    ExpiredSignatureError: "it has expired",
+    ImmatureSignatureError: "it is not valid yet",
+    InvalidIssuedAtError: "it was issued in the future",
+    InvalidAudienceError: "it is for another audience than auth.jwt.audience",
+    InvalidIssuerError: "its issuer is not auth.jwt.issuer",
+    InvalidSignatureError: "its signature is not of the key that it names",
+    InvalidKeyError: "its signature is not of the key that it names",
+}
+
+
+class Tokens:
+    """Tokens of one issuer for one audience."""
+
+    def __init__(self, config: Config, keys: Keys) -> None:
+        self._settings = config.auth.jwt
+        self._keys = keys
+
+    async def principal(self, token: str) -> Principal:
+        """The principal of the token; raises Unauthenticated with the cause, never the token."""
+        header = _header(token)
+        keys = [key for key in await self._keys.named(header.get("kid")) if _fits(key, header)]
+        if not keys:
+            raise _refused("the issuer publishes no key of that name and kind")
+        failed: PyJWTError | None = None
+        for key in keys:
+            try:
+                return self._named(self._claims(token, key))
+            except PyJWTError as error:
+                failed = error
+        assert failed is not None
+        raise _refused(_why(failed)) from None
+
+    def _claims(self, token: str, key: Key) -> Mapping[str, Any]:
+        claims: Mapping[str, Any] = jwt.decode(
+            token,
+            key.public,
+            algorithms=ALGORITHMS,
+            audience=self._settings.audience,
+            issuer=self._settings.issuer,
+            leeway=LEEWAY,
+            options={"require": ["exp", "iss", "aud", "sub"]},
+        )
+        return claims
+
+    def _named(self, claims: Mapping[str, Any]) -> Principal:
+        settings = self._settings
+        name = _claim(claims, settings.name_claim)
+        if not isinstance(name, str) or not name.strip():
+            raise _refused(f"its claim {settings.name_claim!r} names nobody")
+        tenant = _claim(claims, settings.tenant_claim) if settings.tenant_claim else None
+        if settings.tenant_claim and not (isinstance(tenant, str) and tenant):
+            # Without a tenant its bearer would see the calls of all.
+            raise _refused(f"its claim {settings.tenant_claim!r} names no tenant")
+        return Principal(
+            name,
+            issuer=claims["iss"],
+            subject=claims["sub"],
+            groups=_texts(_claim(claims, settings.groups_claim)),
+            tenant=tenant,
+        )
+
+
+def _header(token: str) -> Mapping[str, Any]:
+    try:
+        header: Mapping[str, Any] = jwt.get_unverified_header(token)
+    except PyJWTError:
+        raise _refused("it is no JSON web token") from None
+    if header.get("alg") not in ALGORITHMS:
+        raise _refused(f"it is not signed with one of {', '.join(ALGORITHMS)}")
+    return header
+
+
+def _fits(key: Key, header: Mapping[str, Any]) -> bool:
+    """Whether the key may have made a signature of this kind."""
+    kinds = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+    return key.alg in (None, header["alg"]) and key.kind == kinds[header["alg"][:2]]
+
+
+def _claim(claims: Mapping[str, Any], name: str) -> Any:
+    """The claim of that name, or the one inside of objects to which its dots lead."""
+    if name in claims:
+        return claims[name]
+    found: Any = claims
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return value.split()
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def _why(error: PyJWTError) -> str:
+    if isinstance(error, MissingRequiredClaimError):
+        return f"it lacks the claim {error.claim!r}"
+    return _WHY.get(type(error), "it is malformed")
+
+
+def _refused(why: str) -> Unauthenticated:
+    return Unauthenticated(f"the token does not count: {why}")

@@ -1,0 +1,1 @@
+"""Nothing to prepare: the tests bring an identity provider of their own."""

@@ -1,0 +1,250 @@
+"""Callers that prove who they are by tokens of an identity provider."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+from sayso import ConfigError, PluginError, RequestContext
+from sayso.testing import Served, Service, user
+from sayso_jwt import keys as cache
+
+ISSUER = "https://id.example/realms/staff"
+HELLO = {"messages": [user("hello")]}
+
+
+class Provider:
+    """An identity provider: a private key for each id, and a server of the public ones."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, Any] = {}
+        self.asked = 0
+        self.broken = False
+        self.url = ""
+        self.add("a")
+
+    def add(self, kid: str, *, curve: bool = False) -> None:
+        """Begin to sign with another key."""
+        if curve:
+            self.keys[kid] = ec.generate_private_key(ec.SECP256R1())
+        else:
+            self.keys[kid] = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+    def jwks(self) -> str:
+        """The public keys, beside some that are not for signatures."""
+        known: list[Any] = [{"kty": "oct", "kid": "s", "k": "c2VjcmV0"}, {"kty": "new"}, 5]
+        for kid, key in self.keys.items():
+            made = ECAlgorithm if isinstance(key, ec.EllipticCurvePrivateKey) else RSAAlgorithm
+            known.append({**json.loads(made.to_jwk(key.public_key())), "kid": kid, "use": "sig"})
+        return json.dumps({"keys": known})
+
+    def token(self, kid: str | None = "a", alg: str = "RS256", key: Any = None, **more: Any) -> str:
+        """A token of ann's that is good for a minute; claims of None are left out."""
+        claims = {"iss": ISSUER, "aud": "sayso", "sub": "7", "exp": time.time() + 60} | more
+        given = {name: value for name, value in claims.items() if value is not None}
+        headers = {"kid": kid} if kid else None
+        return jwt.encode(given, key or self.keys[kid or "a"], algorithm=alg, headers=headers)
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    made = Provider()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            made.asked += 1
+            if self.path == "/moved":
+                self.send_response(302)
+                self.send_header("Location", "/keys")
+                self.end_headers()
+                return
+            body = b"no" if made.broken else made.jwks().encode()
+            self.send_response(503 if made.broken else 200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with _server(Handler) as port:
+        made.url = f"http://127.0.0.1:{port}/keys"
+        yield made
+
+
+@contextmanager
+def _server(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def config(jwks: str, more: str = "") -> str:
+    return (
+        f'[auth]\nscheme = "jwt"\n[auth.jwt]\nissuer = "{ISSUER}"\naudience = "sayso"\n'
+        f'jwks = "{jwks}"\n{more}'
+    )
+
+
+class Who:
+    principal: Any = None
+
+    def __call__(self, messages: Any, context: RequestContext) -> str:
+        self.principal = context.principal
+        return "fine"
+
+
+Ask = Callable[[str], Any]
+
+
+def asking(service: Service) -> Ask:
+    return lambda token: service.post(
+        "/api/chat", HELLO, {"Authorization": f"Bearer {token}"} if token else {}
+    )
+
+
+def test_token_names_the_principal_with_groups_and_tenant(
+    sayso_served: Served, provider: Provider
+) -> None:
+    more = 'name_claim = "email"\ngroups_claim = "realm_access.roles"\ntenant_claim = "org"\n'
+    people = f'[auth.people]\nAnn = ["{ISSUER}|7"]\n'
+    who = Who()
+    ask = asking(sayso_served(who, config=config(provider.url, more + people)))
+    claims = {"email": "ann@x", "org": "acme", "realm_access": {"roles": ["sre", "dev", 5]}}
+    assert ask(provider.token(**claims)).status == 200
+    one = who.principal
+    assert (one, one.issuer, one.subject, one.tenant) == ("ann@x", ISSUER, "7", "acme")
+    assert (one.groups, one.person, one.kind) == ({"sre", "dev"}, "Ann", "person")
+    assert "names no tenant" in ask(provider.token(**claims | {"org": None})).json()["detail"]
+    assert "names nobody" in ask(provider.token(**claims | {"email": 5})).json()["detail"]
+
+
+def test_refusal_names_the_cause_and_never_the_token(
+    sayso_served: Served, provider: Provider, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text(provider.jwks(), "utf-8")
+    other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    now, text = time.time(), provider.token()
+    wrong = {
+        provider.token(exp=now - 60): "has expired",
+        provider.token(exp=None): "lacks the claim 'exp'",
+        provider.token(sub=None): "lacks the claim 'sub'",
+        provider.token(nbf=now + 120): "is not valid yet",
+        provider.token(aud="other"): "for another audience",
+        provider.token(aud=None): "lacks the claim 'aud'",
+        provider.token(iss=ISSUER + "/"): "its issuer is not",
+        provider.token(key=other): "its signature is not",
+        provider.token(kid="z", key=other): "publishes no key",
+        provider.token(kid="s", alg="HS256", key="c" * 40): "it is not signed with one of",
+        jwt.encode({"sub": "7"}, None, algorithm="none"): "it is not signed with one of",
+        f"{text[:-4]}AAAA": "its signature is not",
+        "e30.e30.e30": "it is not signed with one of",
+        "x": "it is no JSON web token",
+    }
+    ask = asking(sayso_served(Who(), config=config(str(file))))
+    assert ask(text).status == 200
+    for token, why in wrong.items():
+        refused = ask(token)
+        assert (refused.status, refused.json()["code"]) == (401, "UNAUTHENTICATED")
+        assert why in refused.json()["detail"], (why, refused.text)
+        assert token not in refused.text
+    assert ask("").status == 401
+
+
+def test_clocks_may_differ_by_half_a_minute(sayso_served: Served, provider: Provider) -> None:
+    ask = asking(sayso_served(Who(), config=config(provider.url)))
+    assert ask(provider.token(exp=time.time() - 15)).status == 200
+    assert ask(provider.token(nbf=time.time() + 15)).status == 200
+
+
+def test_issuer_changes_its_keys_and_strange_ones_cost_it_nothing(
+    sayso_served: Served, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = asking(sayso_served(Who(), config=config(provider.url)))
+    for _ in range(3):
+        assert ask(provider.token()).status == 200
+    assert provider.asked == 1
+    provider.add("b", curve=True)
+    # Asked for a moment ago: until the pause is over nobody asks again.
+    for _ in range(3):
+        assert ask(provider.token("b", "ES256")).status == 401
+    assert provider.asked == 1
+    monkeypatch.setattr(cache, "PAUSE", 0.0)
+    assert ask(provider.token("b", "ES256")).status == 200
+    assert ask(provider.token()).status == 200
+    assert provider.asked == 2
+    # A key of one kind makes no signature of the other.
+    assert ask(provider.token("b", "RS256", provider.keys["a"])).status == 401
+
+
+def test_known_keys_stay_good_while_the_address_does_not_answer(
+    sayso_served: Served, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = asking(sayso_served(Who(), config=config(provider.url)))
+    provider.broken = True
+    early = ask(provider.token())
+    assert (early.status, early.json()["code"]) == (503, "BUSY")
+    monkeypatch.setattr(cache, "PAUSE", 0.0)
+    provider.broken = False
+    assert ask(provider.token()).status == 200
+    provider.broken = True
+    monkeypatch.setattr(cache, "FRESH", 0.0)
+    assert ask(provider.token()).status == 200
+    monkeypatch.setattr(cache, "STALE", 0.0)
+    assert ask(provider.token()).status == 503
+
+
+def test_no_answer_leads_to_keys_elsewhere(sayso_served: Served, provider: Provider) -> None:
+    where = provider.url.replace("/keys", "/moved")
+    assert asking(sayso_served(Who(), config=config(where)))(provider.token()).status == 503
+    assert provider.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("http://id.example/keys", "over https://"),
+        ("ftp://127.0.0.1/keys", "over https://"),
+        ("missing.json", "cannot be read"),
+        ("empty.json", "holds no public key"),
+    ],
+)
+def test_start_stops_without_keys(
+    sayso_served: Served, tmp_path: Path, where: str, why: str
+) -> None:
+    (tmp_path / "empty.json").write_text('{"keys": [{"kty": "oct", "k": "AA"}]}', "utf-8")
+    given = where if "://" in where else str(tmp_path / where)
+    with pytest.raises((ConfigError, PluginError)) as error:
+        sayso_served(Who(), config=config(given))
+    assert why in str(error.value)
+
+
+def test_plugin_without_its_scheme_stops_the_start(sayso_served: Served) -> None:
+    with pytest.raises((ConfigError, PluginError)) as error:
+        sayso_served(Who(), config='plugins = ["v2", "jwt"]\n')
+    assert "names 'jwt' in its plugins list, but auth.scheme is 'none'" in str(error.value)
+
+
+def test_scheme_makes_the_plugin_active_beside_a_list(
+    sayso_served: Served, provider: Provider
+) -> None:
+    service = sayso_served(Who(), config='plugins = ["v2"]\n' + config(provider.url))
+    assert service.host.plugins.names == ("v2", "jwt")
+    assert asking(service)("").status == 401

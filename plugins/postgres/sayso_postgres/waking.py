@@ -1,0 +1,74 @@
+"""Word from one process to the others that the log has something for them, by NOTIFY.
+
+Only what nobody waits for with a poll of its own is told so: a NOTIFY inside of the transactions
+themselves would have all of them commit one by one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psycopg
+
+from sayso_postgres.connection import Raw
+
+CHANNEL = "sayso_log"
+_LISTEN = f"LISTEN {CHANNEL}"
+_NOTIFY = f"NOTIFY {CHANNEL}"
+_STEP = 0.5
+"""Seconds after which the listening thread looks whether it is still wanted."""
+_POOLED = 1.0
+"""Seconds between two looks where a pooler in transaction mode passes no notifications on."""
+
+
+class Waking:
+    """A connection of its own that listens; made when somebody first waits."""
+
+    def __init__(self, connect: Callable[[], Raw]) -> None:
+        self._connect = connect
+        self._listening: Raw | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def wait(self, seconds: float) -> None:
+        """Return when another process has something to tell, or after so many seconds; blocks."""
+        until = time.monotonic() + seconds
+        with self._lock:
+            try:
+                while not self._closed and (left := until - time.monotonic()) > 0:
+                    if self._told(min(left, _STEP)):
+                        return
+            except psycopg.Error:
+                # The poll goes on without it, and the next wait connects anew.
+                self._cut()
+                time.sleep(min(_POOLED, max(0.0, until - time.monotonic())))
+
+    def tell(self) -> None:
+        """Wake all who wait; blocks. What cannot be told now is found by their polls."""
+        with suppress(psycopg.Error), self._connect() as connection:
+            connection.execute(_NOTIFY.encode())
+
+    def close(self) -> None:
+        """Have who waits return, and end the connection."""
+        self._closed = True
+        if self._lock.acquire(timeout=2 * _STEP):
+            self._cut()
+            self._lock.release()
+
+    def _told(self, seconds: float) -> bool:
+        if self._listening is None:
+            self._listening = self._connect()
+            self._listening.execute(_LISTEN.encode())
+        if self._listening.pooled:
+            time.sleep(min(seconds, _POOLED))
+            return False
+        return any(True for _ in self._listening.notifies(timeout=seconds, stop_after=1))
+
+    def _cut(self) -> None:
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            with suppress(psycopg.Error):
+                listening.close()
