@@ -91,7 +91,8 @@ def _is_section(annotation: object) -> bool:
 
 
 def _sections(name: str, model: Any) -> Iterator[str]:
-    """The section, then those inside of it; `[auth.principals.NAME]` is one for each name."""
+    """The section, then the sections inside it; `[auth.principals.NAME]` is one section for all
+    names."""
     inside = {key: field.annotation for key, field in model.model_fields.items()}
     nested = {key: model for key, model in inside.items() if _is_section(model)}
     named = {key: get_args(kind)[1] for key, kind in inside.items() if get_origin(kind) is dict}

@@ -34,7 +34,7 @@ Unrecorded = asyncio.Future[LedgerUnavailable]
 
 
 def _nothing(row: Proposal) -> None:
-    """Without a service that starts calls by itself."""
+    """Used without a service that starts calls by itself."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Engine:
     events_on: bool = field(init=False)
     background: set[asyncio.Task[Any]] = field(default_factory=set)
     on_approved: Callable[[Proposal], None] = _nothing
-    """Hears of each approval that is recorded here and that no request carries out."""
+    """Called for each approval that this process records and whose call no request starts."""
 
     def __post_init__(self) -> None:
         self.stream = stream_of(self.model, self.code)

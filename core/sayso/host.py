@@ -388,7 +388,7 @@ def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
 
 
 def _tokens(config: Config, directory: Directory) -> dict[Principal, bytes]:
-    """The token of each principal, of whom all is known that ever will be."""
+    """The token of each principal, with all facts about it."""
     if config.auth.scheme != "bearer":
         return {}
     return {

@@ -65,7 +65,8 @@ class Policy:
     ) -> Terms | None:
         """The demands of the first matching rule on the approvers of a call that is proposed.
 
-        `sent` is what was sent and `got` what the tool gets of it; a terminal command has no tool.
+        `sent` is the input that was sent and `got` the input that the tool gets; a terminal command
+        has no tool.
         """
         rule = self._first(name, _Input(tool, sent, got), platform)
         return None if rule is None else terms_of(rule)

@@ -305,7 +305,8 @@ class LimitSettings(Section):
     turns: _Count = 256
     """Most turns in flight; the next waits up to 10 seconds, then gets 503."""
     waiters: _Count = 1000
-    """Most requests that wait for a decision, or follow events of approvals; the next gets 503."""
+    """The largest number of requests that wait for a decision or follow events of approvals;
+    further ones get 503."""
     model_calls: _Count = 25
     """Most model calls of a turn."""
     tool_calls: _Count = 100

@@ -24,7 +24,8 @@ _LONGEST_INTENT = 500
 
 
 def requester(caller: Caller, tenant: str | None = None, user: str | None = None) -> Requester:
-    """The requester; `tenant` and `user` are claims of the messages, and a proven tenant wins."""
+    """The requester; the messages claim `tenant` and `user`, and a proven tenant replaces the
+    claimed one."""
     tenant = proven_tenant(caller.principal) or tenant
     return Requester(caller.principal, tenant, user, caller.protocol, caller.address, caller.client)
 
@@ -33,7 +34,7 @@ def stands_alone(
     tool: Tool[..., Any] | None, platform: PlatformContext | None, fields: Mapping[str, Any]
 ) -> bool:
     """Whether a call needs nothing of the request that proposes it, so that it may start without
-    it: neither the tool's function nor anything around it could miss a field that was stated."""
+    that request: neither the tool's function nor a hook could miss a field of the request."""
     if tool is None or tool.needs_caller or fields:
         return False
     if platform is None:

@@ -174,7 +174,7 @@ class Calls(Protocol):
 
 
 class Ruling(NamedTuple):
-    """One of several decisions, and why."""
+    """One of several decisions, with its reason."""
 
     id: str
     approved: bool
@@ -182,14 +182,14 @@ class Ruling(NamedTuple):
 
 
 class Record(Protocol):
-    """The record of proposals, for plugins that list them and follow what becomes of them."""
+    """The record of proposals, for plugins that list them and report their changes."""
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        """The result of `work`, which reads as of one moment and writes nothing."""
+        """The result of `work`, which reads the state of one moment and writes nothing."""
         ...
 
     async def settle(self, ids: Sequence[str]) -> dict[str, Proposal]:
-        """These rows by id, updated for what has expired and for owners that have died."""
+        """These rows by id, after updating those that have expired or whose owner has died."""
         ...
 
     def visible(self, row: Proposal, caller: Caller) -> bool:
@@ -197,17 +197,17 @@ class Record(Protocol):
         ...
 
     def barred(self, row: Proposal, caller: Caller) -> str:
-        """Why this caller may not approve the call: "AGENT", "NOT_AN_APPROVER", "OWN_REQUEST" or,
-        where nothing forbids it, an empty text."""
+        """The reason why this caller may not approve the call: "AGENT", "NOT_AN_APPROVER" or
+        "OWN_REQUEST"; an empty text if the caller may."""
         ...
 
     def standing(self, row: Proposal) -> str:
-        """The approvers of a call that waits for others, and those still needed, in words; empty
-        for one that nobody has approved."""
+        """A text with the persons who have approved a call that waits for others, and with those
+        still needed; empty for a call that nobody has approved."""
         ...
 
     async def frozen(self) -> Frozen | None:
-        """The stop of all starts, if there is one: who, when, why."""
+        """The stop of all starts, if there is one: its author, time and reason."""
         ...
 
     async def freeze(self, caller: Caller, reason: str) -> None:
@@ -219,25 +219,26 @@ class Record(Protocol):
         ...
 
     async def log(self, cursor: str | None, limit: int = 100) -> LogPage:
-        """The next rows of the log behind `cursor`; None begins with the oldest. Raises ValueError
-        for a text that is no cursor."""
+        """The rows of the log after `cursor`; None begins with the oldest. Raises ValueError for an
+        invalid cursor."""
         ...
 
     async def log_end(self) -> str:
-        """The cursor behind the newest rows, for a reader that begins now."""
+        """The cursor after the newest rows, for a reader that begins now."""
         ...
 
     async def decide_all(self, rulings: Sequence[Ruling], caller: Caller) -> list[Proposal]:
-        """Record all of these decisions in one transaction, or none; gives the rows in their order.
+        """Record all of these decisions in one transaction, or none; returns the rows in their
+        order.
 
         Raises InvalidRequest whose items point at `["body", "decisions", index]`.
         """
         ...
 
     async def comment(self, id: str, caller: Caller, text: str) -> Proposal | None:
-        """The call with one comment more, or None if it is not visible to this caller.
+        """The call with this comment added, or None if it is not visible to this caller.
 
-        Raises InvalidRequest where it has too many.
+        Raises InvalidRequest if it has too many comments.
         """
         ...
 

@@ -242,7 +242,7 @@ class ChatEndpoint:
 
 
 async def answer(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:
-    """Send a whole answer in JSON, with these further headers."""
+    """Send a whole answer in JSON, with these additional headers."""
     length = (b"content-length", str(len(body)).encode())
     start = {
         "type": "http.response.start",

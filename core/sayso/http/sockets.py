@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from starlette.types import Receive, Send
 
 BEARER = "sayso.bearer."
-"""The beginning of a subprotocol that carries a bearer token, in base64url: the page of a browser
-cannot set a header there."""
+"""The prefix of a subprotocol that carries a bearer token, in base64url: a page in a browser cannot
+set a header on a WebSocket."""
 
 
 class Carrier(Protocol):
@@ -87,7 +87,7 @@ class Socket:
 
 
 def _chosen(offered: Sequence[str]) -> str | None:
-    """The first subprotocol, where there is one that carries no token."""
+    """The first subprotocol, if one of them carries no token."""
     plain = [one for one in offered if not one.startswith(BEARER)]
     return next(iter([*plain, *offered]), None)
 

@@ -39,7 +39,7 @@ class Choice:
     - `loc`: its place in the request; `newest`: whether that is in the last message.
     - `kind`, `name`, `input`: None if the caller did not state them.
     - `reason`: why it is rejected; `why`: why it is approved.
-    - `copy`: an earlier message of the history repeats it, and it decides nothing.
+    - `copy`: it repeats an earlier message of the history, and decides nothing.
     - `message`: the index of the message with a command; `ordinal`: the number of equal commands
       before it there.
     - `seen`: the revision that its approver was shown, if the caller states it.

@@ -92,7 +92,7 @@ class Ledger:
         return self._rules.visible(row, who)
 
     def barred(self, row: Proposal, who: Requester) -> str:
-        """Why `who` may not approve the call; empty where nothing forbids it."""
+        """The reason why `who` may not approve the call; empty if `who` may."""
         return barred(row, who)
 
     async def open(self) -> None:
@@ -100,7 +100,7 @@ class Ledger:
         await self.store.open()
 
     async def wake(self) -> None:
-        """Have the other processes look at the log now, if the store can tell them."""
+        """Let the other processes look at the log now, if the store can wake them."""
         wake = getattr(self.store, "wake", None)
         if wake is not None:
             with suppress(LedgerUnavailable):

@@ -90,7 +90,7 @@ class Rules(Claims):
         return row.principal == who.principal or self.deciders == "any" or named
 
     def may_withdraw(self, row: Proposal, who: Requester) -> bool:
-        """Whether `who` may take the call back: who got it, and whoever may decide on it."""
+        """Whether `who` may withdraw the call: its requester, or anybody who may decide on it."""
         own = row.principal == who.principal
         return self.visible(row, who) and (own or not barred(row, who))
 
@@ -197,8 +197,8 @@ class Rules(Claims):
         *,
         operator: bool = False,
     ) -> None:
-        """Raise InvalidRequest for choices that are changed, too late, contradictory or not for
-        `who` to make, and for calls that would start now that `hinders` has a reason against."""
+        """Raise InvalidRequest for choices that are changed, too late, contradictory or not allowed
+        to `who`, and for calls that would start now although `hinders` has a reason against it."""
         items: list[dict[str, Any]] = []
         decided = [(choice, row) for choice, row in found.chosen if not choice.copy]
         unseen = found.unseen()

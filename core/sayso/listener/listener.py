@@ -65,7 +65,7 @@ def uvicorn_config(app: Any, config: Config) -> uvicorn.Config:
         log_level=None,
         access_log=debug,
         interface="asgi3",
-        # The address of the proxy has to stay, where it is the proxy that says who calls.
+        # If the proxy names the callers, the address of the proxy itself must be kept.
         proxy_headers="FORWARDED_ALLOW_IPS" in os.environ and config.auth.scheme != "proxy",
         server_header=False,
         timeout_keep_alive=server.timeout_keep_alive,

@@ -81,8 +81,8 @@ def start_child(
 
 
 def _holding(token: str) -> socket.socket:
-    """A socket from which the token can be read, once. Not in the environment: every tool that can
-    read a file can read that."""
+    """A socket from which the token can be read once. The environment would not do: every tool that
+    can read a file can read it."""
     ours, theirs = socket.socketpair()
     with ours:
         ours.sendall(token.encode())

@@ -28,7 +28,7 @@ class Place:
     `listening` are the sockets of all workers; `own` is the number of the one that this worker
     listens on until directed otherwise. `first` is true for the child that announces the service;
     `guarded` if callers of the service have had to authenticate. `token` is the token of the start,
-    the same in every process.
+    and it is the same in every process.
     """
 
     def __init__(self, values: dict[str, Any]) -> None:

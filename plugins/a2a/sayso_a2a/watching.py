@@ -29,8 +29,8 @@ class Watch:
         self._go_on = go_on
         self._watched: dict[str, asyncio.Task[None]] = {}
         self._going: set[asyncio.Task[None]] = set()
-        # Tasks that were continued without effect: until when they are left alone, and for how long
-        # that is.
+        # Tasks that were continued without effect: the time until which each is left alone, and the
+        # length of that pause.
         self._tried: dict[str, tuple[float, float]] = {}
 
     async def begin(
@@ -48,8 +48,8 @@ class Watch:
         self._start(task_id, owner, ids)
 
     def take_up(self, task_id: str, owner: str, ids: Sequence[str]) -> None:
-        """Watch a task that was found waiting in the store, unless that is so, or it was tried a
-        short time ago."""
+        """Watch a task that was found waiting in the store, unless it is watched already or was
+        tried a short time ago."""
         until, _ = self._tried.get(task_id, (0.0, 0.0))
         if task_id not in self._watched and time.monotonic() >= until:
             self._start(task_id, owner, ids)
@@ -64,8 +64,8 @@ class Watch:
             watching.cancel()
 
     def _leave(self, task_id: str) -> None:
-        """Leave the task alone for a while, each time for longer: what hinders its calls, such as
-        a freeze, may last."""
+        """Leave the task alone for a while, longer each time: the reason that keeps its calls from
+        starting, such as a freeze, may last."""
         _, pause = self._tried.get(task_id, (0.0, _PAUSE / 2))
         pause = min(2 * pause, _LONG)
         if len(self._tried) >= 10 * MOST:
@@ -96,7 +96,7 @@ class Watch:
             mine.add_done_callback(self._going.discard)
             await self._goes_on(owner, task_id, decisions)
         elif rows:
-            # All have expired: nothing comes of them.
+            # All calls have expired, so continuing would have no effect.
             self._leave(task_id)
 
     async def _goes_on(self, owner: str, task_id: str, decisions: list[Json]) -> None:

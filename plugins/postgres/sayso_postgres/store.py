@@ -114,12 +114,12 @@ class PostgresStore:
         await asyncio.to_thread(self._close)
 
     async def woken(self, seconds: float) -> None:
-        """Return when another process has decided something, or after so many seconds."""
+        """Return when another process has decided something, or after this number of seconds."""
         await asyncio.to_thread(self._waking.wait, seconds)
 
     async def wake(self) -> None:
-        """Have the other processes return from `woken`."""
-        await asyncio.to_thread(self._waking.tell)
+        """Let `woken` return in the other processes."""
+        await asyncio.to_thread(self._waking.notify)
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
         if self._writer is None:
