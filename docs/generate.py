@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -91,8 +91,7 @@ def _is_section(annotation: object) -> bool:
 
 
 def _sections(name: str, model: Any) -> Iterator[str]:
-    """The section, then the sections inside it; `[auth.principals.NAME]` is one section for all
-    names."""
+    """The section, then those within it; `[auth.principals.NAME]` is one for each name."""
     inside = {key: field.annotation for key, field in model.model_fields.items()}
     nested = {key: model for key, model in inside.items() if _is_section(model)}
     named = {key: get_args(kind)[1] for key, kind in inside.items() if get_origin(kind) is dict}
@@ -102,7 +101,7 @@ def _sections(name: str, model: Any) -> Iterator[str]:
     for key, each in named.items():
         yield _section(f"[{name}.{key}.NAME]", each)
     for key, each in nested.items():
-        yield _section(f"[{name}.{key}]", each)
+        yield from _sections(f"{name}.{key}", each)
 
 
 def _section(title: str, model: Any) -> str:
@@ -136,6 +135,9 @@ def _words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
         return " or ".join(f"`{json.dumps(value)}`" for value in arguments)
     if origin in (Union, UnionType):
         return " or ".join(_words(one) for one in arguments if one is not NoneType)
+    if origin is Annotated:
+        bounds = list(_bounds_of(annotation.__metadata__))
+        return ", ".join([_words(arguments[0], annotation.__metadata__), *bounds])
     if origin is list:
         return f"list of {_words(arguments[0])}s"
     if origin is dict or annotation is dict:
@@ -147,7 +149,12 @@ def _words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
 
 
 def _bounds(field: FieldInfo) -> Iterator[str]:
-    for one in field.metadata:
+    return _bounds_of(field.metadata)
+
+
+def _bounds_of(metadata: Sequence[Any]) -> Iterator[str]:
+    inner = [getattr(one, "metadata", ()) for one in metadata]
+    for one in [*metadata, *(each for found in inner for each in found)]:
         for name, words in (("ge", "at least"), ("gt", "above"), ("le", "at most")):
             if (bound := getattr(one, name, None)) is not None:
                 yield f"{words} {bound:g}"

@@ -89,11 +89,11 @@ RELIED_ON: dict[str, dict[str, str]] = {
             "on_headers_complete on_message_begin on_message_complete on_response_complete parser "
             "pipeline root_path send_400_response server_state shutdown transport url"
         ),
-        "RequestResponseCycle": (
-            "chunked_encoding expected_content_length keep_alive more_body response_complete "
-            "response_started send"
-        ),
+        "RequestResponseCycle": "keep_alive more_body response_complete response_started",
         "ServerState": "total_requests",
+    },
+    "core/sayso/listener/unchunked.py": {
+        "RequestResponseCycle": "chunked_encoding expected_content_length send",
     },
     "core/sayso/threaded.py": {"Server": "run should_exit startup"},
     "plugins/mcp/sayso_mcp/running.py": {"Server": "capture_signals"},

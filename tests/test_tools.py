@@ -148,7 +148,7 @@ GOOGLE = """Scale a deployment.
 Waits until it is done.
 
 Args:
-    name (str): What to
+    name (str): The thing to
         scale.
     count: How many.
 

@@ -49,6 +49,12 @@ def forked(ready):
     time.sleep(600)
 
 
+if Path("hold-later-starts").exists():
+    try:
+        os.close(os.open("first", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        Path(f"held-{os.getpid()}").touch()
+        until_there("start")
 if Path("hold-starts").exists():
     Path("held").touch()
     until_there("start")
@@ -282,6 +288,72 @@ def test_connections_of_a_killed_workers_share_are_taken_by_the_other(service: S
     assert {service.turn() for _ in range(30)} == {survivor}
     service.allow("start")
     assert victim not in service.both()
+
+
+def test_processes_that_are_killed_before_they_serve_are_started_again(tmp_path: Path) -> None:
+    """The second worker and the one of the plugins, beside a first worker that serves."""
+    (tmp_path / "hold-later-starts").touch()
+    options = ["--workers", "2", "--mcp", "--mcp-port", str(quiet_port())]
+    with closing(Service(tmp_path, options=options)) as service:
+        first = service.turn()
+        for count in (2, 4):
+            for process in held_starts(tmp_path, count):
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            assert service.turn() == first
+        until(lambda: "plugins process" in service.said and "worker process" in service.said)
+        service.allow("start")
+        assert first in service.both()
+
+
+def held_starts(folder: Path, count: int) -> list[int]:
+    """The processes that wait in their start, once so many have been."""
+    until(lambda: len(list(folder.glob("held-*"))) >= count)
+    return [int(path.name.removeprefix("held-")) for path in folder.glob("held-*")]
+
+
+def test_service_that_is_killed_at_its_first_start_says_so(tmp_path: Path) -> None:
+    (tmp_path / "hold-starts").touch()
+    with closing(Service(tmp_path)) as service:
+        until((tmp_path / "held").exists)
+        (child,) = children(service.process.pid)
+        os.kill(child, signal.SIGKILL)
+        assert service.end() == 1
+    assert "the service was ended by SIGKILL before it served" in service.said
+
+
+def children(process: int) -> list[int]:
+    found = Path(f"/proc/{process}/task/{process}/children").read_text()
+    return [int(number) for number in found.split()]
+
+
+def test_port_of_a_killed_supervisor_is_free_at_once_while_a_turn_goes_on(tmp_path: Path) -> None:
+    with closing(Service(tmp_path)) as service:
+        both = service.both()
+        port = service.port
+        taken: list[int] = []
+        waiting = threading.Thread(target=lambda: taken.append(service.turn("wait")))
+        waiting.start()
+        until((tmp_path / "waits").exists)
+        service.process.kill()
+        until(lambda: service.said.count("the supervisor is gone") == 2)
+        until(lambda: refuses(port))
+        (folder := tmp_path / "next").mkdir()
+        with closing(Service(folder, port)) as later:
+            assert not both & later.both()
+            assert not taken, "the turn still runs"
+            service.allow("end")
+            waiting.join()
+            assert set(taken) <= both
+        until(lambda: not any(map(runs, both)))
+
+
+def refuses(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), DEADLINE).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def test_stopping_service_answers_for_the_workers_that_have_ended_while_a_turn_goes_on(

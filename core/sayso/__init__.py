@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from sayso.listener.protocol import Http
     from sayso.models import (
         Ask,
+        Attachment,
         Call,
         Model,
         Reply,
@@ -122,6 +123,7 @@ if TYPE_CHECKING:
         ExecutedToolCalls,
         IntermittentUpdate,
         MessageAdded,
+        ModelCalled,
         TextDelta,
         ToolCallApproved,
         ToolCallRejected,
@@ -174,8 +176,8 @@ _MODULES = {
     "wire.events": (
         "AgentEvent ApprovalRequested Approvals Commands ConversationStarted Done ErrorEvent Event "
         "ExecutedApprovals ExecutedCommands ExecutedToolCalls IntermittentUpdate MessageAdded "
-        "TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted ToolExecutionFailed "
-        "fold outcomes_of"
+        "ModelCalled TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted "
+        "ToolExecutionFailed fold outcomes_of"
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
@@ -199,7 +201,8 @@ _MODULES = {
         "ExecutedCommand ExecutedToolCall Message Party PlatformContext ToolCall URLConfig"
     ),
     "models": (
-        "Ask Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage load_model"
+        "Ask Attachment Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage "
+        "load_model"
     ),
     "plugins": "Plugin",
     "principals": "Principal",
@@ -229,6 +232,7 @@ __all__ = [
     "Approvals",
     "Ask",
     "Asked",
+    "Attachment",
     "AudioContent",
     "Blocked",
     "BodyReader",
@@ -272,6 +276,7 @@ __all__ = [
     "Message",
     "MessageAdded",
     "Model",
+    "ModelCalled",
     "ModelError",
     "Outcome",
     "Owner",

@@ -10,18 +10,17 @@ from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic_core import to_json
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
-from starlette.types import Receive, Scope, Send
 
 from sayso.config import Config
 from sayso.config.options import Extras, configured
-from sayso.errors import ConfigError, TurnError, reasons
+from sayso.errors import ConfigError
 from sayso.host import ServiceHost
 from sayso.http.access import Authentication, Fixed, WebPages, is_loopback
 from sayso.http.asgi import App, PlainApp
 from sayso.http.front import Front, has_front
+from sayso.http.ready import Ready
 from sayso.http.tickets import Tickets
 from sayso.plugins.routes import LOST_MIDDLEWARE, Claim, claims, is_api_router, loses_middleware
 
@@ -120,7 +119,7 @@ def _furnished(app: AnyApp, routers: Iterable[tuple[str, Router]], extras: Extra
     host, server = app.host, app.host.config.server
     app.router.routes.append(Route("/health", Fixed(b'{"status":"ok"}'), methods=["GET"]))
     if server.ready:
-        app.router.routes.append(Route("/ready", _Ready(host), methods=["GET"]))
+        app.router.routes.append(Route("/ready", Ready(host), methods=["GET"]))
     own = [router for _, router in routers]
     for router in own:
         app.include(router)
@@ -167,31 +166,3 @@ def _include(app: App, routers: Any) -> None:
         if loses_middleware(whole):
             raise ConfigError(f"additional_routers: {LOST_MIDDLEWARE}")
         app.include(whole)
-
-
-class _Ready:
-    """Says whether new turns are accepted, and if the ledger's store does not answer, why not."""
-
-    def __init__(self, host: ServiceHost) -> None:
-        self.host = host
-        self.yes = Fixed(b'{"status":"ready"}')
-        self.no = Fixed(b'{"status":"stopping"}', 503)
-        self._logged: str | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self.no if self.host.stopping else await self._asked()
-        await answer(scope, receive, send)
-
-    async def _asked(self) -> Fixed:
-        try:
-            abandoned, workers = self.host.gate.abandoned, self.host.workers
-            abandoned.check(self.host.config.server.threads, workers.blocked)
-            await self.host.check_ledger()
-        except TurnError as error:
-            # Logged once for each cause: the question is asked every few seconds.
-            if (why := reasons(error)) != self._logged:
-                logger.warning("not ready: %s", why)
-            self._logged = why
-            return Fixed(to_json({"status": "not ready", "detail": str(error)}), 503)
-        self._logged = None
-        return self.yes

@@ -74,6 +74,8 @@ class RequestContext:
 
     __slots__ = (
         "_additions",
+        "_key",
+        "_model",
         "_send",
         "call_id",
         "decisions",
@@ -112,6 +114,7 @@ class RequestContext:
         self.call_id = ""
         self.fence = 0
         self._additions: list[str] = []
+        self._model = self._key = ""
         self._send = _send
 
     @property
@@ -139,6 +142,14 @@ class RequestContext:
     def add_system_context(self, text: str) -> None:
         """Add `text` to the dynamic system context of this request alone."""
         self._additions.append(text)
+
+    def use_model(self, name: str = "", key: str = "") -> None:
+        """Have another model of the configured provider answer this request, or with another key.
+
+        For request interceptors: a tenant's own model, or its own key. An empty text leaves the
+        configured one.
+        """
+        self._model, self._key = name or self._model, key or self._key
 
     def update(self, text: str, content: Mapping[str, Any] | None = None) -> None:
         """Send a status line to the caller at once; safe from any thread."""

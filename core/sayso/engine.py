@@ -18,6 +18,7 @@ from sayso.ledger import Proposal
 from sayso.ledger.record import Ledger
 from sayso.models import Ask, Model, ModelEvent
 from sayso.models.calling import stream_of
+from sayso.models.usage import Price
 from sayso.plugins import Plugins
 from sayso.plugins.discovery import AGENT
 from sayso.slots import Slots
@@ -44,6 +45,9 @@ class Engine:
     agent: Agent
     model: Model
     model_config: Mapping[str, Any]
+    window: int | None
+    """The number of tokens that the model can read; None if it is not known."""
+    price: Price | None
     ledger: Ledger
     gate: Gate
     code: UserCode

@@ -318,7 +318,9 @@ class LedgerUnavailable(TurnError):
 ModelErrorKind = Literal[
     "auth",
     "bad_request",
+    "context",
     "not_found",
+    "quota",
     "rate_limit",
     "overloaded",
     "server",
@@ -331,8 +333,11 @@ ModelErrorKind = Literal[
 class ModelError(TurnError):
     """The model provider failed; the only exception that leaves a `Model`.
 
-    `message` is a safe sentence for callers: it has no key, no body, no header. `retryable` says
-    that the same call may succeed later; `retry_after` is in seconds.
+    `message` is a safe sentence for callers: it holds no key, no body, no header.
+    `retryable` says that the same call may succeed later; `retry_after` is in seconds. `reason` is
+    what the provider said, without keys and secrets, `parameter` what of the request it refused,
+    `request_id` the number under which it knows the call: for the log, and for callers with
+    `server.debug`.
     """
 
     def __init__(
@@ -342,15 +347,31 @@ class ModelError(TurnError):
         *,
         retryable: bool = False,
         retry_after: float | None = None,
+        reason: str = "",
+        parameter: str = "",
+        request_id: str = "",
     ) -> None:
         super().__init__(message)
         self.kind = kind
+        self.reason = reason
+        self.parameter = parameter
+        self.request_id = request_id
+        if why := self.why:
+            self.add_note(why)
         self.retryable = retryable
         # Infinity and NaN mean as little as None, and no header can carry them.
         self.retry_after = retry_after if isfinite(retry_after or 0) else None
         overloaded = kind in ("rate_limit", "overloaded")
         self.status = 503 if overloaded else 502
         self.code = "MODEL_OVERLOADED" if overloaded else "MODEL_ERROR"
+
+    @property
+    def why(self) -> str:
+        """The provider's message, the refused parameter and the request id; empty if the provider
+        stated none."""
+        of = [f"parameter {self.parameter!r}"] if self.parameter else []
+        of += [f"request {self.request_id}"] if self.request_id else []
+        return f"{self.reason} ({', '.join(of)})".strip() if of else self.reason
 
 
 class ReplyTooLarge(ModelError):

@@ -23,7 +23,6 @@ from typing import Any
 from sayso.addresses import hide_credentials
 from sayso.agent import Agent, as_agent
 from sayso.config import Config, state_dir
-from sayso.config.factories import installed
 from sayso.config.tokens import bearer_tokens
 from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
@@ -36,12 +35,14 @@ from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
 from sayso.hosting.buffers import Buffers
 from sayso.hosting.streams import EventStream, Sink
+from sayso.hosting.watch import TurnWatch
 from sayso.impossible import check_rules
-from sayso.installing import install_line
 from sayso.ledger.purging import purge_regularly
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
-from sayso.models import Model, NoModel, checked_model, load_model, never_blocks
+from sayso.models import Model, never_blocks
+from sayso.models.choosing import chosen_model
+from sayso.models.prices import price_table
 from sayso.plugins import Plugins
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
@@ -59,7 +60,6 @@ from sayso.workers.code import UserCode, is_async_generator_function, is_corouti
 from sayso.workers.running import StartedTurn
 
 logger = logging.getLogger("sayso.host")
-_LOOK = 0.1
 _TO_RECORD = 5.0
 
 
@@ -84,6 +84,9 @@ class ServiceHost:
         self.model = model
         self.buffers = Buffers()
         self.stopping = False
+        self.leaving = False
+        """Whether the service ends soon: it still takes turns, but `/ready` sends callers
+        elsewhere."""
         self._drained_by: float | None = None
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
         self.code = UserCode(self.workers)
@@ -92,9 +95,7 @@ class ServiceHost:
         check_rules(self.policy, config, self.tokens, plugins)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
         self.ledger = self._ledger()
-        self._running: set[EventStream] = set()
-        self._started: set[StartedTurn] = set()
-        self._watching = False
+        self._turns = TurnWatch()
         self._cut_off = False
         runs_own_code = agent.function is not None or not never_blocks(model)
         self._blocks_at_once = runs_own_code and _goes_straight(agent, plugins)
@@ -102,6 +103,8 @@ class ServiceHost:
             agent=agent,
             model=model,
             model_config={**agent.model_config, **config.model.given()},
+            window=config.model.context_window or getattr(model, "context_window", None),
+            price=price_table() if config.model.prices else None,
             ledger=self.ledger,
             gate=self.gate,
             code=self.code,
@@ -134,7 +137,9 @@ class ServiceHost:
             raise ConfigError(str(error)) from None
         own = agent_plugin(declared)
         plugins = Plugins.load(config, [*given, *([own] if own is not None else [])])
-        return cls(declared, config, plugins, _model(declared, config), extras)
+        callable_ = declared.function is not None
+        model = chosen_model(declared.model, config, plain_callable=callable_)
+        return cls(declared, config, plugins, model, extras)
 
     @property
     def state_dir(self) -> Path:
@@ -186,7 +191,7 @@ class ServiceHost:
         self.workers = Workers(loops=server.worker_loops, threads=server.threads)
         self.code.workers = self.workers
         self.ledger = self.engine.ledger = self._ledger()
-        self.stopping = self._cut_off = False
+        self.stopping = self.leaving = self._cut_off = False
         self._drained_by = None
 
     def _ledger(self) -> Ledger:
@@ -213,7 +218,7 @@ class ServiceHost:
 
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
         """Start one turn; its events come from the EventStream, ending with one terminal event."""
-        return EventStream(self, request, caller, self._running)
+        return EventStream(self, request, caller, self._turns.streams)
 
     async def chat(self, request: ChatRequest, caller: Caller) -> AgentMessage:
         """Run one turn and return its reply: the fold of its events.
@@ -236,11 +241,11 @@ class ServiceHost:
         except asyncio.CancelledError as error:
             raise self.cut_short(started) or error from None
         finally:
-            self._started.discard(started)
+            self._turns.started.discard(started)
 
     def failure_of(self, started: StartedTurn) -> BaseException | None:
         """Why an ended turn gave no answer; None if it gave one."""
-        self._started.discard(started)
+        self._turns.started.discard(started)
         error = started.running.failure()
         if isinstance(error, asyncio.CancelledError):
             return self.cut_short(started) or Stopping()
@@ -276,21 +281,12 @@ class ServiceHost:
             started = StartedTurn(
                 self.workers.on_engine_loop(work), monotonic() + seconds + PATIENCE + 1.0
             )
-        self._started.add(started)
-        if not self._watching:
-            self._watching = True
-            asyncio.get_running_loop().call_later(_LOOK, self._watch)
+        self._turns.add(started)
         return started
 
-    def _watch(self) -> None:
-        """Check for turns that exceed their time; with one timer for all, this costs a turn
-        nothing."""
-        now = monotonic()
-        for started in list(self._started):
-            started.check(now)
-        self._watching = bool(self._started)
-        if self._watching:
-            asyncio.get_running_loop().call_later(_LOOK, self._watch)
+    def check_threads(self) -> None:
+        """Raise TurnError if abandoned calls that never end hold too many threads."""
+        self.gate.abandoned.check(self.config.server.threads, self.workers.blocked)
 
     async def check_ledger(self) -> None:
         """Raise LedgerUnavailable if no approval could be recorded, NotStarted before there is a
@@ -302,7 +298,8 @@ class ServiceHost:
     def failure(self, error: BaseException) -> Failure:
         """The failure to show a caller for `error`, which is logged unless it is the caller's
         fault."""
-        return Failure.of(error, debug=self.config.server.debug)
+        debug, altered = self.config.server.debug, self.engine.holds
+        return Failure.of(error, debug=debug, altered=altered)
 
     async def drain(self, timeout: float) -> None:
         """Accept no new turn, let running ones end, also single calls, and approved ones whose
@@ -317,12 +314,12 @@ class ServiceHost:
             what = "%s did not end within drain_timeout, %g s"
             logger.warning(what, _counted(left), timeout)
         self._cut_off = True
-        for stream in list(self._running):
+        for stream in list(self._turns.streams):
             stream.stop()
-        for started in list(self._started):
+        for started in list(self._turns.started):
             started.running.cancel()
         deadline = monotonic() + 2.0
-        while (self._running or self._started) and monotonic() < deadline:  # noqa: ASYNC110
+        while (self._turns.streams or self._turns.started) and monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
     def _left(self) -> tuple[int, int]:
@@ -395,24 +392,6 @@ def _tokens(config: Config, directory: Directory) -> dict[Principal, bytes]:
         directory.known(Principal(name, groups=token.groups), "bearer"): token.encoded
         for name, token in bearer_tokens(config).items()
     }
-
-
-def _model(agent: Agent, config: Config) -> Model:
-    given = config.model.name or agent.model
-    if given is not None and not isinstance(given, str):
-        return checked_model(given)
-    if given is None and agent.function is not None:
-        return NoModel()
-    if given is None and "offline" not in installed("sayso.models"):
-        raise ConfigError(
-            "no model is configured; set model.name or Agent(model=...), for example "
-            "'anthropic:claude-sonnet-5-5'; for the offline model, which needs no key, "
-            f"try: {install_line('sayso[demo]')}"
-        )
-    settings: dict[str, Any] = {"timeout": config.model.timeout, "reply": config.limits.reply}
-    if config.model.base_url:
-        settings["base_url"] = config.model.base_url
-    return load_model(given or "offline", settings)
 
 
 def _counted(left: tuple[int, int]) -> str:

@@ -132,7 +132,7 @@ def _supervise(config: Config) -> None:
         bind(server.host, server.port, server.workers),
         workers=server.workers,
         reload=server.reload,
-        patience=0.0 if server.reload else server.drain_timeout,
+        patience=0.0 if server.reload else server.lame_duck + server.drain_timeout,
         watched=[config.file] if config.file else [],
     ).run()
     if status:
@@ -224,6 +224,7 @@ def _listener(
         uvicorn_config(app, config),
         sockets,
         drain_timeout=1.0 if place and place.reload else config.server.drain_timeout,
+        lame_duck=0.0 if place and place.reload else config.server.lame_duck,
         on_ready=ready,
         place=place,
     )

@@ -13,7 +13,7 @@ import operator
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import takewhile
@@ -71,9 +71,13 @@ class FileStore:
         """Run `work` in a thread of its own, since it waits for the lock."""
         return await asyncio.to_thread(self._run, work)
 
-    def renew(self, owner: str, seconds: float) -> None:
-        """Extend the leases of `owner`."""
-        self._run(lambda tx: tx.renew(owner, seconds))
+    async def check(self) -> None:
+        """Read the file, which fails where nothing could be written to it either."""
+        await self.run(lambda tx: None)
+
+    def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
+        """Extend the leases of `owner` on these calls and turns."""
+        self._run(lambda tx: tx.renew(owner, seconds, ids))
 
     def hold(self, owner: str) -> None:
         """Do nothing: leases show which processes are alive."""
@@ -225,11 +229,11 @@ class _Transaction:
             self._purge_log(log_before, limit) + self._purge_rows(log_before, limit),
         )
 
-    def renew(self, owner: str, seconds: float) -> None:
-        """Extend the leases of the rows that `owner` runs."""
+    def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
+        """Extend the leases of what `owner` runs."""
         for row in (*self.rows["proposals"].values(), *self.rows["turns"].values()):
             held = row["state"] in ("EXECUTING", "RESUMING") and row["owner"]
-            if held and held["id"] == owner:
+            if held and held["id"] == owner and row["id"] in ids:
                 held["lease"] = self.now + seconds
                 self.changed = True
 

@@ -10,6 +10,7 @@
   `reply`. `DIE_AT` counts them; with `DIE_ONCE` it happens once.
 - `FREEZE`: at that point the process is stopped instead of killed.
 - `HOLD`: stops in the `tool` or the `model` until the file `go` exists.
+- `WORDS`: the names stand in the user's first message behind a word, in place of the plan.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import sayso.slots
 from sayso import Agent, Call, RequestContext, Session, serve, tool
 from sayso.ledger import Store, SuspendedTurn, Transaction
 from sayso.ledger.stores import open_store
-from sayso.models import Ask, Result
+from sayso.models import Ask, Result, Text
 from sayso.testing.script import Scripted
 from sayso.wire.events import AgentEvent, MessageAdded
 from sayso.wire.messages import Message
@@ -132,8 +133,13 @@ def wait_for(name: str) -> None:
         time.sleep(0.005)
 
 
+def text_of(ask: Ask) -> str:
+    """The user's first text."""
+    return next(b.text for b in ask.turns[0].blocks if isinstance(b, Text))
+
+
 def agent(fate: Fate) -> Agent:
-    plan: list[list[str]] = json.loads(os.environ.get("PLAN", '[["a"]]'))
+    planned: list[list[str]] = json.loads(os.environ.get("PLAN", '[["a"]]'))
     options = json.loads(os.environ.get("TOOL", "{}"))
     held = os.environ.get("HOLD", "")
 
@@ -163,6 +169,7 @@ def agent(fate: Fate) -> Agent:
     async def answer(ask: Ask) -> Any:
         note("asks", len(ask.turns))
         stages = sum(any(isinstance(b, Call) for b in turn.blocks) for turn in ask.turns)
+        plan = [text_of(ask).split()[1:]] if "WORDS" in os.environ else planned
         if stages:
             fate.at("model")
         if stages and held == "model":

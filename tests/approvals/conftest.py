@@ -16,8 +16,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from processes import Nursery
 from serving import Serve, Service, service
+from stages import boottime
 
 from databases import empty_schema
+from sayso.ledger import lease_clock
 
 
 @pytest.fixture
@@ -29,6 +31,12 @@ def served(tmp_path: Path) -> Iterator[Serve]:
             return stack.enter_context(service(agent, tmp_path, given, **settings))
 
         yield serve
+
+
+@pytest.fixture(autouse=True)
+def _staged_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time that a test lets pass goes by for its processes, too."""
+    monkeypatch.setattr(lease_clock, "boottime", boottime)
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sayso.errors import InvalidRequest, LedgerUnavailable
-from sayso.ledger import Owner, Proposal, Store, SuspendedTurn, Transaction
+from sayso.ledger import Owner, Proposal, Store, SuspendedTurn, Transaction, beginnings
 from sayso.ledger.choices import Choice, Conversation, Decided, Requester
 from sayso.ledger.record import Ledger
 
@@ -19,11 +19,24 @@ ALICE = Requester("alice", "acme", "u1", "v2", "192.0.2.1")
 
 @dataclass
 class World:
-    """The state that processes share: seconds added to the store's clock, and the owners known to
-    be dead."""
+    """The state that processes share: seconds on top of the clocks, of the store's and of their
+    own, and the processes that are known to be dead. `jump` moves only the store's clock."""
 
     late: float = 0.0
+    jump: float = 0.0
     dead: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        _worlds.append(self)
+
+
+_worlds: list[World] = []
+"""The newest is that of the test."""
+
+
+def boottime() -> float:
+    """The clock of the processes, in place of the machine's."""
+    return beginnings.boottime() + (_worlds[-1].late if _worlds else 0.0)
 
 
 class _Later:
@@ -62,14 +75,17 @@ class Staged:
         if self.refuses:
             self.refuses -= 1
             raise LedgerUnavailable
-        late = self.world.late
+        late = self.world.late + self.world.jump
         value = await self.store.run(lambda tx: work(_Later(tx, late)))  # type: ignore[arg-type]
         if self.loses:
             self.loses -= 1
             raise LedgerUnavailable("the answer was lost")
         return value
 
-    def renew(self, owner: str, seconds: float) -> None:
+    async def check(self) -> None:
+        await self.store.check()
+
+    def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
         """Leases are moved by the test."""
 
     def hold(self, owner: str) -> None:

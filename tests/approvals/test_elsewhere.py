@@ -147,6 +147,32 @@ def test_rejected_call_does_not_run(sayso_served: Served) -> None:
     assert (kitchen.state(id_), kitchen.ran) == ("REJECTED", [])
 
 
+def test_empty_message_gets_the_outcome_of_what_the_service_runs(sayso_served: Served) -> None:
+    started, go = threading.Event(), threading.Event()
+
+    @tool(requires_approval=True)
+    def bake(what: str) -> str:
+        """Bake."""
+        started.set()
+        go.wait(DEADLINE)
+        return f"baked {what}"
+
+    model = scripted([Call("1", "bake", {"what": "bread"})], "done")
+    service = sayso_served(Agent(model=model, tools=[bake]))
+    conversation = service.conversation()
+    conversation.say("go")
+    (call,) = conversation.pending
+    decide = service.host.calls.decide
+    asyncio.run(decide(call["id"], Caller("inbox"), approved=True, run=False))
+    assert started.wait(DEADLINE)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(conversation.say)
+        assert not asked.done()
+        go.set()
+        reply = asked.result(DEADLINE)
+    assert reply["content"] == "done"
+
+
 @pytest.mark.parametrize("attempt", range(6))
 def test_service_and_caller_run_it_once_together(sayso_served: Served, attempt: int) -> None:
     kitchen = Kitchen(sayso_served)

@@ -731,7 +731,7 @@ def edit_elsewhere(r: Round, name: str) -> None:
 def test_who_still_sees_the_input_before_an_edit_does_not_start_the_edited_call(
     served: Serve, path: str
 ) -> None:
-    r = Round(served, path=path, tool={"editable": ["name"]})
+    r = Round(served, path=path, tool={"editable": ["name"]}, approvals__run="caller")
     edit_elsewhere(r, "b")
     assert r.ask(*r.deciding(approved(r.call))).types == {"approval_changed"}
     assert r.tools.runs == []
@@ -741,7 +741,7 @@ def test_who_still_sees_the_input_before_an_edit_does_not_start_the_edited_call(
 def test_call_that_was_edited_elsewhere_is_restated_with_what_would_run(
     served: Serve, path: str
 ) -> None:
-    r = Round(served, path=path, tool={"editable": ["name"]})
+    r = Round(served, path=path, tool={"editable": ["name"]}, approvals__run="caller")
     edit_elsewhere(r, "b")
     [restated] = r.chat(r.first, said(r.reply), user(""))["data"]["tool_calls"]
     assert restated["id"] == r.call["id"]
@@ -770,7 +770,7 @@ def test_v2_states_the_revision_of_what_is_proposed_and_v1_does_not(served: Serv
 def test_decision_counts_for_the_revision_that_it_says_to_have_seen(
     served: Serve, path: str, carrier: str
 ) -> None:
-    r = Round(served, path=path, tool={"editable": ["name"]})
+    r = Round(served, path=path, tool={"editable": ["name"]}, approvals__run="caller")
     edit_elsewhere(r, "b")
     (shown,) = r.reply["data"][carrier]
 
@@ -789,7 +789,7 @@ def test_decision_counts_for_the_revision_that_it_says_to_have_seen(
 def test_decision_that_says_nothing_of_what_was_seen_does_not_start_an_edited_call(
     served: Serve, path: str
 ) -> None:
-    r = Round(served, path=path, tool={"editable": ["name"]})
+    r = Round(served, path=path, tool={"editable": ["name"]}, approvals__run="caller")
     edit_elsewhere(r, "b")
 
     def decide(**changes: Any) -> Any:

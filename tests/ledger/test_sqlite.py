@@ -496,7 +496,7 @@ def test_a_file_removed_while_it_is_open_takes_no_work(path: Path) -> None:
             os.rename(path, path.with_name("elsewhere.db"))
             assert "moved or removed" in str(await refused(store))
             with pytest.raises(LedgerUnavailable):
-                store.renew("me", 10)
+                store.renew("me", 10, ["a"])
             os.rename(path.with_name("elsewhere.db"), path)
             await put(store, proposal("b"))
 
@@ -649,9 +649,9 @@ async def main():
         except ConfigError as error:
             print(error)
             return
-        await asyncio.to_thread(store.renew, "me", 10.0)
+        await asyncio.to_thread(store.renew, "me", 10.0, ["a"])
         fcntl.flock(gate, fcntl.LOCK_EX)
-        threading.Thread(target=store.renew, args=("me", 10.0), daemon=True).start()
+        threading.Thread(target=store.renew, args=("me", 10.0, ["a"]), daemon=True).start()
         while not store._renewing.locked():
             await asyncio.sleep(0.01)
         await store.close()
@@ -710,7 +710,7 @@ def test_leases_are_renewed_while_the_writer_is_busy(path: Path) -> None:
             flood = asyncio.gather(
                 *(put(store, proposal(f"p{n}", output="x" * 10_000)) for n in range(1_000))
             )
-            await asyncio.to_thread(store.renew, "me", 3600.0)
+            await asyncio.to_thread(store.renew, "me", 3600.0, ["a"])
             await flood
             row = await get(store, "a")
             assert row

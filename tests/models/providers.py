@@ -279,7 +279,7 @@ class AnthropicServer(Provider):
         yield {
             "type": "message_delta",
             "delta": {"stop_reason": reason, "stop_sequence": None},
-            "usage": {"output_tokens": 7},
+            "usage": {"output_tokens": 7, "output_tokens_details": {"thinking_tokens": 2}},
         }
         yield {"type": "message_stop"}
 
@@ -329,6 +329,7 @@ class OpenAIServer(Provider):
             "prompt_tokens": 16,
             "completion_tokens": 7,
             "prompt_tokens_details": {"cached_tokens": 5},
+            "completion_tokens_details": {"reasoning_tokens": 2},
         }
         chunks.append(data({"id": "c1", "choices": [], "usage": usage}))
         return [*chunks, b"data: [DONE]\n\n"]
@@ -381,20 +382,62 @@ _TOP = {
 
 def anthropic_refusal(request: Request) -> str | None:
     """The rule of the messages API that a request breaks; None if it breaks none."""
-    body = request.body
     if request.path != "/v1/messages":
         return f"path {request.path}"
     if request.headers.get("authorization") != f"Bearer {SECRET}":
         return "credentials"
+    return anthropic_rules(request)
+
+
+def anthropic_rules(request: Request, *, late_system: bool = True) -> str | None:
+    """The rule of the messages themselves that a request breaks; `late_system` says whether the
+    platform takes system messages among them."""
+    body = request.body
     if unknown := body.keys() - _TOP:
         return f"unknown keys {sorted(unknown)}"
+    if body["max_tokens"] > most_output(body["model"]):
+        return f"max_tokens: {body['max_tokens']} > {most_output(body['model'])}, the maximum"
+    marks = json.dumps([body.get(key) for key in ("tools", "system", "messages")])
+    if marks.count('"cache_control"') > 4:
+        return "more than 4 blocks with cache_control"
+    messages = body["messages"]
     reasons = [
         _sampling(request),
+        _thinking(body),
         _tools(body.get("tools")),
         _system(body.get("system")),
-        _conversation(body["messages"], bool(body.get("tools"))),
+        _late(messages, late_system and bool(re.search(r"[a-z]-(4-8|5)", body["model"]))),
+        _conversation([m for m in messages if m["role"] != "system"], bool(body.get("tools"))),
     ]
     return next((reason for reason in reasons if reason), None)
+
+
+def most_output(model: str) -> int:
+    """The most tokens of an answer of a Claude model."""
+    table = {"-4-8": 128_000, "-4-7": 128_000, "opus-4-6": 128_000, "-4-6": 64_000}
+    table |= {"-4-5": 64_000, "opus-4": 32_000, "3-5": 8_192}
+    return next((most for part, most in table.items() if part in model), 128_000)
+
+
+def _thinking(body: Mapping[str, Any]) -> str | None:
+    kind = (body.get("thinking") or {}).get("type")
+    if kind == "disabled" and re.search(r"-5-5", body["model"]):
+        return "thinking.type: this model does not take 'disabled'"
+    if kind == "adaptive" and re.search(r"-4-[0-5]\b|-3-", body["model"]):
+        return "thinking.type: this model does not take 'adaptive'"
+    effort = (body.get("output_config") or {}).get("effort")
+    if effort not in (None, "low", "medium", "high", "xhigh", "max"):
+        return f"output_config.effort: {effort!r}"
+    return None
+
+
+def _late(messages: Sequence[Mapping[str, Any]], allowed: bool) -> str | None:
+    before = None
+    for message in messages:
+        if message["role"] == "system" and (not allowed or before != "user"):
+            return "role 'system' is not supported on this model"
+        before = message["role"]
+    return None
 
 
 def _sampling(request: Request) -> str | None:
@@ -519,6 +562,18 @@ def forget_keys(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         "OPENAI_API_KEY",
         "OPENAI_BASE_URL",
         "ANTHROPIC_PROFILE",
+        "ANTHROPIC_FOUNDRY_API_KEY",
+        "ANTHROPIC_FOUNDRY_RESOURCE",
+        "AWS_BEARER_TOKEN_BEDROCK",
+        "GEMINI_API_KEY",
+        "GOOGLE_API_KEY",
     ):
         monkeypatch.delenv(name, raising=False)
+    # Those of Amazon and Google for the servers of these tests.
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE0123456789")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("CLOUD_ML_REGION", "europe-west1")
+    monkeypatch.setenv("ANTHROPIC_VERTEX_PROJECT_ID", "p-1")
     monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(folder / "no-profiles"))

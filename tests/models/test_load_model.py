@@ -34,8 +34,19 @@ def test_offline_needs_nothing() -> None:
         ("anthropic:claude-opus-5-5", "SAYSO_MODEL__NAME=offline"),
         ("openai:gpt-5.5", "SAYSO_MODEL__NAME=offline"),
         ("openai", "openai:gpt"),
-        ("mystery:1", "with one of: anthropic, offline, openai"),
-        ("claude-opus-5-5", "write 'provider:id'"),
+        ("gemini:gemini-3.8-flash", "GEMINI_API_KEY"),
+        ("foundry:claude-opus-5-5", "ANTHROPIC_FOUNDRY_RESOURCE"),
+        ("groq:llama", "GROQ_API_KEY"),
+        ("vllm:llama", "VLLM_BASE_URL"),
+        ("azure:gpt", "AZURE_OPENAI_ENDPOINT"),
+        ("mystery:1", "with one of: anthropic, azure, bedrock"),
+        ("antropic:claude-opus-5-5", "did you mean 'anthropic:claude-opus-5-5'?"),
+        ("claud-sonnet-5-5", "did you mean 'anthropic:claude-sonnet-5-5'?"),
+        ("olama:qwen3", "did you mean 'ollama:qwen3'?"),
+        ("offlin", "did you mean 'offline'?"),
+        ("claude-opus-5-5", "ANTHROPIC_API_KEY"),
+        ("gpt-5.5", "OPENAI_API_KEY"),
+        ("gemini-3.8-flash", "GEMINI_API_KEY"),
     ],
 )
 def test_what_is_missing_is_told_with_the_way_out(spec: str, way_out: str) -> None:
@@ -126,6 +137,7 @@ def test_model_says_by_itself_that_it_never_blocks() -> None:
     assert never_blocks(scripted()) and never_blocks(Offline())
     assert never_blocks(load_model("anthropic", {"api_key": "x"}))
     assert never_blocks(load_model("openai:x", {"api_key": "x"}))
+    assert never_blocks(load_model("gemini", {"api_key": "x"}))
     assert not never_blocks(type("Own", (), {"provider": "own", "name": ""})())
 
 
@@ -134,7 +146,7 @@ def test_models_of_others_are_found_by_their_entry_point(monkeypatch: pytest.Mon
     found = EntryPoints([entry])
     monkeypatch.setattr("importlib_metadata.entry_points", lambda **_: found)
     assert load_model("mine:seven", {}).name == "seven"
-    with pytest.raises(ConfigError, match="anthropic, mine, offline, openai"):
+    with pytest.raises(ConfigError, match="llamacpp, mine, mistral"):
         load_model("yours", {})
 
 

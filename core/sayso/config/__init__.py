@@ -114,6 +114,11 @@ class Config(Section):
         in_file = self.origin(key).kind in ("file", "default")
         return (self.directory if in_file else self._working) / Path(value).expanduser()
 
+    def model_connection(self, *, own: bool) -> dict[str, Any]:
+        """The settings of a model's factory; `own` says that its provider is the configured one."""
+        found = self.model.connection(own=own)
+        return {**found, "reply": self.limits.reply, "folder": str(self.directory)}
+
     def plugin_settings(self, name: str) -> tuple[str, dict[str, Any]]:
         """The key and values of the plugin's table; `-`, `_` and case make no difference."""
         for key, values in self.plugin.items():

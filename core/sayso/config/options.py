@@ -42,6 +42,7 @@ class Options(TypedDict, total=False):
     cors_origins: Sequence[str]
     hosts: Sequence[str]
     on_disconnect: Literal["cancel", "continue"]
+    lame_duck: float | str
     drain_timeout: float | str
     docs: bool
     ready: bool

@@ -22,6 +22,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SecretStr,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
@@ -166,10 +167,11 @@ class ModelConfig(Section):
 
     temperature: float = Field(default=0.1, ge=0.0, le=1.0)
     """Randomness of the replies, 0.0 to 1.0."""
-    max_tokens: int | None = Field(default=None, ge=1)
-    """Maximum output tokens of one model call; by default the adapter's own."""
+    max_tokens: Annotated[int, Field(ge=1)] | Literal["max"] | None = None
+    """Maximum output tokens of one model call; absent, or "max": the model's own maximum."""
     cache_system_prompt: bool = False
-    """Ask the provider to cache the static system prompt if it is large enough."""
+    """Ask the provider to cache tools, static system prompt and history, where they are large
+    enough."""
     thinking_level: Literal["low", "high"] | None = None
     """How much the model thinks before it answers, on models that can."""
     top_p: float | None = Field(default=None, gt=0.0, le=1.0)
@@ -183,6 +185,35 @@ class ModelConfig(Section):
         return {name: value for name in sorted(names) if (value := getattr(self, name)) is not None}
 
 
+class ModelOptions(Section):
+    """`[model.options]`: the connection to the model's provider, and further parts of its
+    requests."""
+
+    key: str | None = None
+    """The source of the provider's key: "env:NAME", "file:PATH", "command:LINE" or
+    "function:MODULE:NAME". It is read at the start, and again when the provider refuses the key.
+    Absent: the provider's own variable."""
+    key_header: str | None = None
+    """The header that carries the key, such as "x-api-key"; absent: the provider's own way."""
+    headers: dict[str, SecretStr] = {}
+    """Further headers of each request."""
+    query: dict[str, str] = {}
+    """Further parameters of its address."""
+    extra_body: dict[str, Any] = {}
+    """Further fields of its body."""
+    omit: list[str] = []
+    """Fields to leave out of its body, dotted where they are nested, such as "temperature"."""
+    effort: Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    """How much the model thinks, on models that have such levels; wins over `thinking_level`."""
+    retries: Annotated[int, Field(ge=0)] = 2
+    """The number of further attempts at a call that failed temporarily, before its first piece."""
+    first_byte_timeout: Positive | None = None
+    """How long the model may be silent before the first piece of an answer; absent: ten times
+    `model.timeout`."""
+    connect_timeout: Positive = 10.0
+    """How long a connection may take to be made."""
+
+
 class ModelSettings(ModelConfig):
     """`[model]`: which model answers, and its model-config keys."""
 
@@ -191,7 +222,25 @@ class ModelSettings(ModelConfig):
     base_url: str | None = None
     """Address of an OpenAI-compatible endpoint, or of a proxy of the provider."""
     timeout: Positive = 60.0
-    """How long the model may be silent before a call is abandoned."""
+    """How long the model may be silent between two pieces of an answer."""
+    fallback: list[str] = []
+    """Models that are asked in this order if the one before fails before its first piece."""
+    context_window: _Count | None = None
+    """The number of tokens that the model can read; absent: the known number for the model."""
+    prices: bool = False
+    """Report the price of each turn, from the offline table of `genai-prices`."""
+    options: ModelOptions = ModelOptions()
+    """How its provider is reached."""
+
+    def connection(self, *, own: bool) -> dict[str, Any]:
+        """The settings of the connection that a model's factory gets. The provider's key, address
+        and similar settings are included only if `own` says that the provider is that of `name`."""
+        given = self.options.model_dump(exclude_none=True, exclude={"headers"})
+        given["headers"] = {k: v.get_secret_value() for k, v in self.options.headers.items()}
+        given["base_url"] = self.base_url or None
+        general = ("effort", "retries", "first_byte_timeout", "connect_timeout")
+        kept = {k: v for k, v in given.items() if v and (own or k in general)}
+        return {"timeout": self.timeout, "retries": self.options.retries, **kept}
 
 
 class ServerSettings(Section):
@@ -229,6 +278,9 @@ class ServerSettings(Section):
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     """Whether the turn of a client that went away is cancelled or continues; a claimed tool always
     finishes."""
+    lame_duck: Annotated[Duration, Field(ge=0)] = 0.0
+    """How long after SIGTERM the service still takes turns while `/ready` says no; then its port
+    closes and refuses nobody who has reached it. 0: it refuses new turns with 503 at once."""
     drain_timeout: Annotated[Duration, Field(ge=0)] = 30.0
     """How long running turns may go on after SIGTERM."""
     docs: bool = False
@@ -290,6 +342,8 @@ class LimitSettings(Section):
     credentials, the kubeconfig, and each credential inside it; a request with more is refused."""
     secrets_size: _Bytes = 2**20
     """Largest size of these values together."""
+    attachment_hosts: list[str] = []
+    """Hosts from which models may fetch the images and documents of users, by https."""
     tool_output: _Bytes = 2**20
     """Largest output of a tool; the rest is truncated, and the model is told so."""
     command_output: _Bytes = 256 * 2**10

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from sayso.ledger import Proposal
-from sayso.models import Block, Call, Result, Text, Turn, bound_to_model, dump_turns
+from sayso.models import Attachment, Block, Call, Result, Text, Turn, bound_to_model, dump_turns
 from sayso.trees import rebuilt
 from sayso.wire.lenient_json import dump_json
 from sayso.wire.masking import holds_secret, mask, mask_sent
@@ -96,6 +96,8 @@ def hidden_turns(
             case Result():
                 id_ = fresh.get(block.call_id, block.call_id)
                 return replace(block, call_id=id_, output=mask(block.output, secrets))
+            case Attachment():
+                return block
 
     shown = [
         Turn(

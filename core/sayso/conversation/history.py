@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sayso.conversation.approvals import command_input, stated_ids
+from sayso.conversation.attachments import attached, attachment
 from sayso.conversation.mentions import Mentions
 from sayso.conversation.pairing import paired
 from sayso.conversation.wording import (
@@ -296,6 +297,8 @@ class _Builder:
         blocks: list[Block] = [Text(note, note=True) for note in notes]
         if message.content.strip():
             blocks.append(Text(message.content))
+        if message.data is not None and message.data.model_extra:
+            blocks += map(attachment, attached(message))
         if blocks:
             self.out.append(Turn("user", blocks))
 

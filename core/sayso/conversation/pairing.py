@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sayso.conversation.wording import LOST
-from sayso.models import Block, Call, Result, Text, Turn, bound_to_model, unused_id
+from sayso.models import Attachment, Block, Call, Result, Text, Turn, bound_to_model, unused_id
 
 
 def paired(turns: Sequence[Turn]) -> list[Turn]:
@@ -57,12 +57,16 @@ def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Tu
         # dropped.
         none_dropped = len(results) == sum(isinstance(b, Call) for b in asking.blocks)
         raw = bound_to_model(raw) if none_dropped else None
-    after = [b for b in answering.blocks if isinstance(b, Text) and b.text.strip()]
+    after = [b for b in answering.blocks if _is_said(b)]
     answers = [*results.values(), *after]
     return (
         Turn("assistant", blocks or [Text("(no reply)")], raw),
         Turn("user", answers or [Text("(continue)")]),
     )
+
+
+def _is_said(block: Block) -> bool:
+    return isinstance(block, Attachment) or (isinstance(block, Text) and bool(block.text.strip()))
 
 
 def _raw_of_both(first: Turn, second: Turn) -> Mapping[str, Any] | None:

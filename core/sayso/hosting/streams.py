@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
+from time import monotonic
 from typing import Protocol
 
 from sayso.config import Config
@@ -21,6 +22,9 @@ from sayso.workers.running import StartedTurn
 
 logger = logging.getLogger("sayso.turn")
 
+SILENCE = 14.0
+"""Seconds without a word after which a stream sends an empty status line: within 15, since this is
+checked once a second. Proxies cut off a stream that is silent for a minute."""
 _WAITING_BYTES = 1 << 18
 _WAITING_STATUS = 1 << 22
 """Waiting amount above which only the last of further status lines is kept: their sender never
@@ -59,6 +63,11 @@ class EventChannel(Channel[Event | str]):
         self._order = threading.Lock()
         # Whether putting a piece takes more than appending it, now or at some earlier time.
         self._slow = False
+
+    @property
+    def said(self) -> int:
+        """How much was said, for somebody who asks whether more has come meanwhile."""
+        return self._put
 
     def close(self, error: BaseException | None = None) -> None:
         self._slow = True
@@ -174,6 +183,8 @@ class EventStream:
         self.failure: Failure | None = None
         self._kept: Buffer | None = None
         self._unseen: asyncio.Task[None] | None = None
+        self._written_out = False
+        self._said = (0, monotonic())
         try:
             if caller.keep:
                 self._kept = host.buffers.open(caller.principal, caller.keep)
@@ -208,6 +219,7 @@ class EventStream:
 
     async def lines(self) -> tuple[bytes, bool]:
         """The result of `ready()` as NDJSON, and whether more follows."""
+        self._written_out = True
         if self._end_sent:
             return b"", False
         events = await self._channel.ready()
@@ -216,6 +228,7 @@ class EventStream:
 
     def lines_now(self) -> tuple[bytes, bool]:
         """The result of `lines()`, without waiting; empty if nothing waits."""
+        self._written_out = True
         if self._end_sent:
             return b"", False
         events = self._channel.take()
@@ -255,6 +268,16 @@ class EventStream:
                 lines.append(encode_lines([self._host.failure(error).event()]))
                 break
         return b"".join(lines)
+
+    def beat(self, now: float, silence: float = SILENCE) -> None:
+        """Send a status line without text if the turn has sent nothing for `silence` seconds and
+        its events are written unchanged. Other protocols send signs of life of their own."""
+        said, since = self._said
+        if self._channel.said != said:
+            self._said = self._channel.said, now
+        elif self._written_out and now - since >= silence:
+            self._channel.put_nowait(IntermittentUpdate(""))
+            self._said = self._channel.said, now
 
     def when_ready(self, call: Callable[[], object]) -> None:
         """Have `call` run once, on this loop, when `lines_now()` returns something."""

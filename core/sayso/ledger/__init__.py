@@ -8,7 +8,7 @@ a factory `(url: str) -> Store` named after the URL's scheme.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -428,8 +428,14 @@ class Store(Protocol):
         """
         ...
 
-    def renew(self, owner: str, seconds: float) -> None:
-        """Extend the lease of every row held by `owner`; called from a thread of its own."""
+    async def check(self) -> None:
+        """Raise LedgerUnavailable if the store would not accept a proposal now. It is called every
+        few seconds, so it may write something small and remember the result."""
+        ...
+
+    def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
+        """Extend the lease of the calls and turns among `ids` that `owner` holds; called from a
+        thread of its own. Its other rows it does not run any more, whatever the store says."""
         ...
 
     def hold(self, owner: str) -> None:

@@ -76,8 +76,9 @@ MINT = object()
 class Grant:
     """The right to run one approved call once; only the ledger makes one.
 
-    `again` is true for an idempotent call whose earlier run has an unknown outcome. The call may
-    start before `until` (`boottime`).
+    `token` is that of the claim, by which the store knows this run from every other. `again` is
+    true for an idempotent call whose earlier run has an unknown outcome. The call may start before
+    `until` (`boottime`).
     """
 
     __slots__ = (
@@ -88,6 +89,7 @@ class Grant:
         "fence",
         "proposal",
         "spent",
+        "token",
         "until",
     )
 
@@ -98,12 +100,14 @@ class Grant:
         *,
         until: float,
         known: Beginnings,
+        token: str,
         again: bool = False,
     ) -> None:
         if _mint is not MINT:
             raise TypeError("a Grant comes from the ledger only")
         self.proposal = proposal
         self.fence = proposal.fence
+        self.token = token
         self.again = again
         self.until = until
         self.spent = False
@@ -233,10 +237,12 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The right to continue suspended turns for one deciding message."""
+    """The right to continue suspended turns, each with its fence, for one deciding message;
+    `token` is that of the claim."""
 
     turns: Sequence[tuple[str, int]]
     request: str
+    token: str = ""
 
 
 Edit = Callable[[Proposal, dict[str, Any]], dict[str, Any] | None]

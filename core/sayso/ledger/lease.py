@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Collection
 
 from sayso.errors import LedgerUnavailable
 from sayso.ledger import Store
@@ -14,11 +15,14 @@ logger = logging.getLogger("sayso.ledger")
 class Lease:
     """Shows other processes that the process `owner` is alive, from its first claim on.
 
-    It is renewed three times in `seconds`.
+    It is renewed three times in `seconds`, for what is `held` then.
     """
 
-    def __init__(self, store: Store, owner: str, seconds: float) -> None:
+    def __init__(
+        self, store: Store, owner: str, seconds: float, held: Callable[[], Collection[str]]
+    ) -> None:
         self._store = store
+        self._held_ids = held
         self._owner = owner
         self._seconds = seconds
         self._held = False
@@ -46,6 +50,7 @@ class Lease:
     def _renew(self) -> None:
         while not self._stopped.wait(self._seconds / 3):
             try:
-                self._store.renew(self._owner, self._seconds)
+                if ids := self._held_ids():
+                    self._store.renew(self._owner, self._seconds, ids)
             except Exception as error:
                 logger.warning("the lease of this process could not be renewed: %r", error)

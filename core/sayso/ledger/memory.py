@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from itertools import product
 from typing import TypeVar
 
 from sayso.errors import LedgerUnavailable
@@ -50,10 +51,13 @@ class MemoryStore:
         value: T = outcome.value
         return value
 
-    def renew(self, owner: str, seconds: float) -> None:
+    async def check(self) -> None:
+        await self.run(lambda tx: None)
+
+    def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
         with self._lock:
-            for sql in RENEW:
-                self._connection().write(sql, (time.time() + seconds, key(owner)))
+            for sql, id_ in product(RENEW, ids):
+                self._connection().write(sql, (time.time() + seconds, key(owner), key(id_)))
 
     def hold(self, owner: str) -> None:
         """There is nothing to hold: the rows die with the process."""

@@ -37,8 +37,9 @@ class Retention(Protocol):
 
 
 async def purge_regularly(ledger: Purges, kept: Retention) -> None:
-    """Remove old data from the ledger, after the start and every hour, or when it is due."""
-    pause = min(PURGE_SECONDS, max(SOON, min(kept.retention, kept.ttl)))
+    """Remove old data from the ledger, after the start and every hour. Data that is kept for less
+    than a day is removed at most a twenty-fourth of that time late."""
+    pause = min(PURGE_SECONDS, max(SOON, min(kept.retention, kept.ttl) / 24))
     await asyncio.sleep(SOON)
     while True:
         try:
@@ -65,7 +66,8 @@ async def purged(
     def batch(tx: Transaction, limit: int) -> tuple[int, int, int]:
         return tx.purge(
             contents_before=now - retention,
-            turns_before=now - ttl,
+            # A recorded reply also contains the outputs.
+            turns_before=now - min(ttl, retention),
             log_before=None if log_retention is None else now - log_retention,
             limit=limit,
         )

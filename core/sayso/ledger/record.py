@@ -5,9 +5,8 @@ The rules are in `rules`, written once over a `Store` (design, section 6).
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -25,7 +24,7 @@ from sayso.ledger import (
     SuspendedTurn,
     Transaction,
 )
-from sayso.ledger.beginnings import Beginnings, Claim
+from sayso.ledger.beginnings import Beginnings
 from sayso.ledger.choices import (
     WAITS,
     Choice,
@@ -38,9 +37,12 @@ from sayso.ledger.choices import (
     Requester,
     name_of,
 )
+from sayso.ledger.claiming import Claiming
 from sayso.ledger.claims import suspend_again
 from sayso.ledger.freezing import Freezing
+from sayso.ledger.holdings import Holdings
 from sayso.ledger.lease import Lease
+from sayso.ledger.lease_clock import LeaseClock
 from sayso.ledger.log import log, log_unstarted
 from sayso.ledger.owners import boot_id
 from sayso.ledger.purging import purged
@@ -71,11 +73,14 @@ class Ledger:
         self.ttl = ttl
         self.accept_unissued = accept_unissued
         self.owner = secrets.token_hex(16)
+        held = Holdings()
         self._rules = Rules(
             self.owner,
             boot_id(),
             lease,
             store.dead,
+            held,
+            LeaseClock(lease),
             ttl,
             deciders,
             accept_unissued,
@@ -83,8 +88,9 @@ class Ledger:
             Beginnings(ttl),
             agent=agent,
         )
-        self._lease = Lease(store, self.owner, lease)
+        self._lease = Lease(store, self.owner, lease, held.ids)
         self._writes = Writes(store)
+        self._claiming = Claiming(store, self._rules, self._lease, self._writes, held)
         self.freezing = Freezing()
 
     def visible(self, row: Proposal | Pending, who: Requester) -> bool:
@@ -107,8 +113,8 @@ class Ledger:
                 await wake()
 
     async def check(self) -> None:
-        """Raise LedgerUnavailable if the store does not answer."""
-        await self.store.run(lambda tx: None)
+        """Raise LedgerUnavailable if the store would not accept a proposal now."""
+        await self.store.check()
 
     async def close(self) -> None:
         """Stop renewing leases and close the store."""
@@ -153,6 +159,8 @@ class Ledger:
                     tx.put_turn(row_)
 
         await self.store.run(Reading(work, turns=continued, flushed=False))
+        if continuing is not None:
+            self._claiming.ended(continuing)
         self._writes.notify(continued)
         self._writes.summarise(len(proposals))
 
@@ -186,7 +194,7 @@ class Ledger:
         """
         ids = list(dict.fromkeys([*shown, *(c.id for c in choices if c.id)]))
         claim = claim and not dry and any(c.approved for c in choices)
-        sent = self._sent() if claim else self._rules.new_claim()
+        sent = self._claiming.sent() if claim else self._rules.new_claim()
 
         late: list[str] = []
         unstarted: dict[str, str] = {}
@@ -217,8 +225,10 @@ class Ledger:
 
         reading = Reading(work, proposals=ids)
         try:
-            recording = self._claiming(reading, sent.token) if claim else self.store.run(reading)
-            decided = await recording
+            if claim:
+                decided = await self._claiming.run(reading, sent.token)
+            else:
+                decided = await self.store.run(reading)
         except InvalidRequest:
             # Persist the expiry that we reported, so that a clock adjustment cannot revive the
             # proposal. The refusal rolled back its record.
@@ -234,7 +244,7 @@ class Ledger:
     async def claim(self, choice: Choice, found: Decided, id_: str, who: Requester) -> Grant | None:
         """The grant for an approved call that now has its place to run; None if it is not to be
         started any more. `found` has its row as it was then."""
-        sent = self._sent()
+        sent = self._claiming.sent()
 
         def work(tx: Transaction) -> Decided:
             self.freezing.look(tx)
@@ -245,27 +255,10 @@ class Ledger:
             self._rules.claim(tx, now, who, sent)
             return now
 
-        now = await self._claiming(Reading(work, proposals=[id_]), sent.token)
+        now = await self._claiming.run(Reading(work, proposals=[id_]), sent.token)
         found.rows |= now.rows
         found.resting |= now.resting
         return now.grants[0] if now.grants else None
-
-    def _sent(self) -> Claim:
-        self._lease.hold()
-        return self._rules.new_claim()
-
-    async def _claiming(
-        self, work: Callable[[Transaction], T], token: str, turns: Sequence[str] = ()
-    ) -> T:
-        """The result of a claim. A claim whose commit is in doubt is undone in the background:
-        nobody would finish it, and it would look alive for as long as this process."""
-        try:
-            return await self.store.run(work)
-        except (LedgerUnavailable, asyncio.CancelledError):
-            # The transaction of the claim itself may still be running.
-            undone = partial(self._rules.disown, token=token, turns=turns)
-            self._writes.later(Reading(undone, turns=turns, alone=True), turns)
-            raise
 
     async def give_back(
         self,
@@ -290,8 +283,12 @@ class Ledger:
                 if row.id in rows and row.owner is not None:
                     self._rules.unacknowledge(tx, rows[row.id], row.owner.claim)
 
+        def given_back() -> None:
+            for grant in unstarted:
+                self._claiming.ended(grant)
+
         if ids:
-            await self._writes.now_or_later(work, ids)
+            await self._writes.now_or_later(work, ids, given_back)
 
     async def abandon(self, grant: Grant) -> None:
         """Stop renewing the lease of a running call that nobody waits for: unless it ends before,
@@ -310,7 +307,7 @@ class Ledger:
 
         Returns the seconds for which one of them rests; then nothing was claimed.
         """
-        sent = self._sent()
+        sent = self._claiming.sent()
 
         def work(tx: Transaction) -> Decided:
             self.freezing.look(tx)
@@ -326,7 +323,7 @@ class Ledger:
                     self._rules.acknowledge(tx, claimed, row, sent.token)
             return claimed
 
-        claimed = await self._claiming(work, sent.token, [turn])
+        claimed = await self._claiming.run(work, sent.token, [turn])
         found.rows |= claimed.rows
         found.grants += claimed.grants
         found.acknowledged += claimed.acknowledged
@@ -350,7 +347,11 @@ class Ledger:
             return self._rules.finish(tx, grant, state, output, duration, session)
 
         id_ = grant.proposal.id
-        return await self._writes.notifying([id_], self.store.run(Reading(work, proposals=[id_])))
+        written = await self._writes.notifying(
+            [id_], self.store.run(Reading(work, proposals=[id_]))
+        )
+        self._claiming.ended(grant)
+        return written
 
     async def finish_last(
         self,
@@ -367,7 +368,7 @@ class Ledger:
         One transaction instead of two. Returns no continuation if another request has continued the
         turn or is doing so; then `continue_turns` has to be called.
         """
-        token = self._sent().token
+        token = self._claiming.sent().token
 
         def work(tx: Transaction) -> tuple[bool, Continuation | None]:
             if not self._rules.finish(tx, grant, state, output, duration, session):
@@ -375,10 +376,10 @@ class Ledger:
             return True, self._rules.go_on(tx, grant, request, token)
 
         id_ = grant.proposal.id
-        reading = Reading(work, proposals=[id_])
-        return await self._writes.notifying(
-            [id_], self._claiming(reading, token, [grant.proposal.turn])
-        )
+        claiming = self._claiming.run(Reading(work, proposals=[id_]), token, [grant.proposal.turn])
+        written = await self._writes.notifying([id_], claiming)
+        self._claiming.ended(grant)
+        return written
 
     async def reject(
         self, ids: Sequence[str], reason: str, who: Requester, *, approved: bool = False
@@ -418,7 +419,7 @@ class Ledger:
         which need an answer. Waits while another request continues a turn; raises StillRunning when
         `until` (monotonic seconds) passes first.
         """
-        token = self._sent().token
+        token = self._claiming.sent().token
 
         def work(tx: Transaction) -> Continuation | dict[str, Any] | str:
             turns = [self._rules.settle_turn(tx, t) for t in tx.turns(ids).values()]
@@ -435,7 +436,7 @@ class Ledger:
             return self._rules.claim_turns(tx, turns, request, token)
 
         reading = Reading(work, turns=ids)
-        while isinstance(outcome := await self._claiming(reading, token, ids), str):
+        while isinstance(outcome := await self._claiming.run(reading, token, ids), str):
             await self._writes.changed(outcome, until)
         return outcome
 
@@ -452,7 +453,8 @@ class Ledger:
                 if id_ in turns and turns[id_].fence == fence:
                     suspend_again(tx, turns[id_])
 
-        await self._writes.now_or_later(work, ids)
+        ended = partial(self._claiming.ended, continuation)
+        await self._writes.now_or_later(work, ids, ended)
 
     def check_recorded(self, id_: str) -> None:
         """Raise LedgerUnavailable if the store has been refusing this row's outcome for long, so

@@ -13,7 +13,7 @@ from typing import Any
 
 from sayso.ledger import Head, LogRow, Pending, Proposal, State, SuspendedTurn, chains, log
 from sayso.ledger.chains import Entry
-from sayso.ledger.database import Database, Known, MustWrite, Row
+from sayso.ledger.database import SELECT, Database, Known, MustWrite, Row
 from sayso.ledger.tables import SET_META
 from sayso.ledger.texts import (
     NO_CONTENTS,
@@ -70,6 +70,7 @@ _TURNS = _Table(
     ("created",),
     ("state", "owner", "lease", "ended", "doc"),
 )
+_NEWEST = f"{SELECT}1 = 1 ORDER BY p.created DESC, p.position DESC, p.id DESC LIMIT 1"
 _PUT_CONTENTS = _upsert("sayso_contents", ("id", "doc"))
 
 
@@ -252,6 +253,11 @@ class SqlTransaction:
             _given(self._purge_log, log_before, limit)
             + _given(self._purge_rows, log_before, limit),
         )
+
+    def touch(self) -> None:
+        """Write something that says nothing, and read what was written last."""
+        self._write(SET_META, ("checked", repr(self.now)))
+        self._db.read(_NEWEST)
 
     def _fetch(self, turns: Sequence[str], proposals: Sequence[str]) -> None:
         """Load these rows into `own`."""

@@ -98,7 +98,7 @@ class Rules(Claims):
         """The row, updated if it has expired or its owner has died."""
         if row.state in OPEN and tx.now >= row.expires:
             row.state = "EXPIRED"
-        elif row.state == "EXECUTING" and row.owner and self._dead(row.owner, tx.now):
+        elif row.state == "EXECUTING" and row.owner and self._dead(row.id, row.owner, tx.now):
             row.state, row.finished = "INDETERMINATE", tx.now
             owner, why = row.owner, self._loss(row.owner)
             row.output = unknown_outcome("".join(why), idempotent=row.idempotent)
@@ -304,7 +304,10 @@ class Rules(Claims):
         row.owner = self.owner_of(row.fence, tx.now, claim.token)
         tx.put(row)
         log(tx, "claimed", row)
-        found.grants.append(Grant(row, MINT, until=claim.until, known=self.started, again=again))
+        granted = Grant(
+            row, MINT, until=claim.until, known=self.started, token=claim.token, again=again
+        )
+        found.grants.append(granted)
 
     def _forgotten(self, tx: Transaction, row: Proposal) -> None:
         """Record that this process started a call that the store has forgotten: the store may be a

@@ -13,8 +13,9 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ from sayso.config.files import no_file, refuse_open
 from sayso.errors import ConfigError, LedgerUnavailable
 from sayso.ledger import Owner, Transaction, migrations
 from sayso.ledger.owners import Owners
+from sayso.ledger.rows import SqlTransaction
 from sayso.ledger.sqlite_connection import (
     APPLICATION,
     WAYS_OUT,
@@ -31,12 +33,12 @@ from sayso.ledger.sqlite_connection import (
     migrate,
     way_out,
 )
+from sayso.ledger.sqlite_health import Health
 from sayso.ledger.tables import RENEW, SCHEMA, SET_META
 from sayso.ledger.texts import key
 from sayso.ledger.writer import Lane, Outcome, Work, Writer, run_group, unavailable
 
 T = TypeVar("T")
-_CHECKED_AT_START = 64 * 2**20
 _ANOTHER = "choose another (server.state_dir, or approvals.ledger)"
 _FILE = f"a file stands where its folder should be; {_ANOTHER}"
 _CAUSES = {
@@ -68,6 +70,7 @@ class SqliteStore:
         self._writer: Writer | None = None
         self._renewing = threading.Lock()
         self._renewer: SqliteConnection | None = None
+        self._health = Health(self.path)
 
     async def exists(self) -> bool:
         """Whether the file exists."""
@@ -85,10 +88,15 @@ class SqliteStore:
             raise LedgerUnavailable("the approvals store is closed")
         return await self._writer.run(work)
 
-    def renew(self, owner: str, seconds: float) -> None:
+    async def check(self) -> None:
+        await asyncio.to_thread(self._health.check_space)
+        await self.run(SqlTransaction.touch)  # type: ignore[arg-type]
+        await asyncio.to_thread(self._health.check_pages)
+
+    def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
         with self._renewing:
             try:
-                self._renew(owner, seconds)
+                self._renew(owner, seconds, ids)
             except (OSError, sqlite3.Error) as error:
                 raise unavailable(error, f"{self._name} {way_out(error)}") from error
 
@@ -104,9 +112,11 @@ class SqliteStore:
     def _group(self, works: Sequence[Work]) -> list[Outcome]:
         assert self._db is not None
         self._db.flushed = any(getattr(work, "flushed", True) for work in works)
-        return run_group(self._db, works)
+        outcomes = run_group(self._db, works)
+        self._health.note(outcomes)
+        return outcomes
 
-    def _renew(self, owner: str, seconds: float) -> None:
+    def _renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
         if self._writer is None:
             raise LedgerUnavailable("the approvals store is closed")
         if self._renewer is None:
@@ -115,8 +125,8 @@ class SqliteStore:
             self._renewer.flushed = False
         try:
             now, *_ = self._renewer.begin()
-            for sql in RENEW:
-                self._renewer.write(sql, (now + seconds, key(owner)))
+            for sql, id_ in product(RENEW, ids):
+                self._renewer.write(sql, (now + seconds, key(owner), key(id_)))
             self._renewer.commit()
         except BaseException:
             self._renewer.rollback()
@@ -178,8 +188,7 @@ class SqliteStore:
             raise
 
     def _prepare(self, db: SqliteConnection) -> None:
-        if self.path.stat().st_size < _CHECKED_AT_START:
-            self._check(db)
+        self._health.check_at_start(db)
         try:
             db.wait(self._busy)
             db.enter()
@@ -196,10 +205,6 @@ class SqliteStore:
                 f"{self._name} cannot use a write-ahead log here; "
                 "set 'approvals.ledger' to a file on a local disk"
             )
-
-    def _check(self, db: SqliteConnection) -> None:
-        if db.read("PRAGMA quick_check(1)") != [("ok",)]:
-            raise ConfigError(f"{self._name} {WAYS_OUT['CORRUPT']}")
 
     def _migrate(self, db: SqliteConnection) -> None:
         [(version,)] = db.read("PRAGMA user_version")

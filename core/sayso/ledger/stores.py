@@ -16,7 +16,7 @@ from sayso.ledger.record import Ledger
 _BUILT_IN = ("memory", "sqlite")
 _EXTRAS = {"postgresql": "postgres"}
 """The schemes provided by other distributions of this repository, and the extra of each."""
-_MEMBERS = ("url", "shared", "open", "close", "run", "renew", "hold", "dead")
+_MEMBERS = ("url", "shared", "open", "close", "run", "check", "renew", "hold", "dead")
 
 
 def open_store(url: str, base: Path, folder: Path) -> Store:

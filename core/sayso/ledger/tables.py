@@ -45,8 +45,8 @@ CREATE TABLE sayso_chains (
 """
 
 RENEW = (
-    "UPDATE sayso_proposals SET lease = ? WHERE owner = ? AND state = 'EXECUTING'",
-    "UPDATE sayso_turns SET lease = ? WHERE owner = ? AND state = 'RESUMING'",
+    "UPDATE sayso_proposals SET lease = ? WHERE owner = ? AND state = 'EXECUTING' AND id = ?",
+    "UPDATE sayso_turns SET lease = ? WHERE owner = ? AND state = 'RESUMING' AND id = ?",
 )
 OPENED = "SELECT value FROM sayso_meta WHERE key = 'opened'"
 SET_META = (

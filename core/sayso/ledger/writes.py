@@ -15,6 +15,13 @@ from sayso.ledger.waiting import LOOK, Waiting
 
 T = TypeVar("T")
 Work = Callable[[Transaction], None]
+Then = Callable[[], None]
+
+
+def _nothing() -> None:
+    """Nothing follows."""
+
+
 _PATIENCE = 10.0
 _SUMMARISED = 256
 """A process appends a summary of the log's chains after this many proposals."""
@@ -70,20 +77,23 @@ class Writes:
         self._waiting.notify(ids)
         return written
 
-    async def now_or_later(self, work: Work, ids: Sequence[str]) -> None:
-        """Run `work`; if the store is unavailable, run it `later`."""
+    async def now_or_later(self, work: Work, ids: Sequence[str], then: Then = _nothing) -> None:
+        """Run `work`; if the store is unavailable, run it `later`. Call `then` when it has run."""
         try:
             await self.notifying(ids, self._store.run(work))
         except LedgerUnavailable:
-            self.later(work, ids)
+            self.later(work, ids, then)
+        else:
+            then()
 
-    def later(self, work: Work, ids: Sequence[str]) -> None:
-        """Run `work` in the background as soon as the store accepts it, until `stop`."""
-        task = asyncio.ensure_future(self._retried(work, ids))
+    def later(self, work: Work, ids: Sequence[str], then: Then = _nothing) -> None:
+        """Run `work` in the background as soon as the store accepts it, until `stop`; call `then`
+        when it has run."""
+        task = asyncio.ensure_future(self._retried(work, ids, then))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def _retried(self, work: Work, ids: Sequence[str]) -> None:
+    async def _retried(self, work: Work, ids: Sequence[str], then: Then) -> None:
         def refused(error: LedgerUnavailable) -> None:
             if self._stopped:
                 raise error
@@ -91,6 +101,7 @@ class Writes:
         if not self._stopped:
             with suppress(LedgerUnavailable):
                 await accepted(lambda: self.notifying(ids, self._store.run(work)), refused)
+                then()
 
     def summarise(self, proposed: int) -> None:
         """Append a summary to the log, in the background, if there were enough proposals since the

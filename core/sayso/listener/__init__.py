@@ -10,6 +10,9 @@ uvicorn does not guarantee any of this; check each new version of it against thi
   asyncio and of the parser (`connection_made`, `on_message_begin`, `on_headers_complete`,
   `on_body`, `on_message_complete`, ...), `_should_upgrade` and `handle_websocket_upgrade`; used are
   `cycle`, `pipeline`, `flow`, `parser`, `scope`, `url` and `_unset_keepalive_if_required`.
+- `unchunked`: `RequestResponseCycle` as a base class, with `send` overridden; set are
+  `chunked_encoding` and `expected_content_length`.
+- `half_closed`: asks the socket of a transport, by `TCP_INFO`, whether its peer has refused it.
 - `exchange`: takes the place of a `RequestResponseCycle`, whose attributes `keep_alive`,
   `more_body`, `response_complete`, `disconnected` and `message_event` the protocol looks at;
   `STATUS_LINE` and `ServerState.default_headers` make the head of a reply.

@@ -23,10 +23,14 @@ from sayso.http.disconnect import A_MOMENT, delayed_calls
 from sayso.http.endpoints import JSON, ChatEndpoint, Headers
 from sayso.http.ndjson import NDJSON
 from sayso.listener.corked import CorkedTransport
+from sayso.listener.half_closed import CONTINUE
 from sayso.turns.output import Gathered
+from sayso.wire.encoding import encode_lines
+from sayso.wire.events import IntermittentUpdate
 from sayso.workers.running import StartedTurn
 
 logger = logging.getLogger("sayso.server")
+SIGN_OF_LIFE = encode_lines([IntermittentUpdate("")])
 TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 
@@ -128,6 +132,14 @@ class Exchange:
         if self._stream is not None and not self._started and not self.disconnected:
             self._write(self._head(200, NDJSON, chunked=True))
 
+    def probe(self) -> None:
+        """Send bytes that have no meaning to the client."""
+        if self._stream is None:
+            self._write(CONTINUE)
+        elif not self._connection.flow.write_paused:
+            self.send_head()
+            self._write(_chunk(SIGN_OF_LIFE))
+
     def read_on(self) -> None:
         """Continue a stream: the client has read the data written to it."""
         if self._stream is not None:
@@ -208,7 +220,7 @@ class Exchange:
         if not self._started and (lines or not more):
             parts.append(self._head(200, NDJSON, chunked=True))
         if lines:
-            parts.append(b"%x\r\n%b\r\n" % (len(lines), lines))
+            parts.append(_chunk(lines))
         if not more:
             parts.append(b"0\r\n\r\n")
         if parts:
@@ -245,3 +257,7 @@ class Exchange:
             self._connection.on_response_complete()
         # The connection refers to this exchange; avoid a reference cycle.
         del self._connection
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)

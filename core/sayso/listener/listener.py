@@ -88,7 +88,8 @@ class Listener(uvicorn.Server):
 
     The first SIGTERM, SIGINT or SIGHUP, and the end of the supervisor, drain `app.host` for up to
     `drain_timeout` seconds. Only then does uvicorn's own shutdown run, which closes WebSockets
-    first (design, section 9). A SIGINT after that ends the process at once.
+    first (design, section 9). A SIGINT after that ends the process at once. With `lame_duck` a
+    SIGTERM has the service go on for so many seconds, and close its port before it drains.
 
     It listens on the first of `sockets`, or as directed by the supervisor of its `place`. A worker
     directed to listen on none is being replaced: it still serves everybody who has reached it, and
@@ -103,10 +104,14 @@ class Listener(uvicorn.Server):
         drain_timeout: float,
         on_ready: Callable[[], object],
         place: Place | None = None,
+        lame_duck: float = 0.0,
     ) -> None:
         super().__init__(config)
         self._sockets = sockets
         self._drain_timeout = drain_timeout
+        self._lame_duck = lame_duck
+        self._leaving: asyncio.Task[None] | None = None
+        self._closed = False
         self._on_ready = on_ready
         self._place = place
         self._open: dict[int, asyncio.Server] = {}
@@ -122,7 +127,7 @@ class Listener(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        calls = {signal.SIGTERM: self.stop, signal.SIGINT: self._interrupt}
+        calls = {signal.SIGTERM: self._terminate, signal.SIGINT: self._interrupt}
         if self._place is None and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
             # The terminal was closed, and nohup is not in use.
             calls[signal.SIGHUP] = self.stop
@@ -149,12 +154,7 @@ class Listener(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no new connection; one that was just accepted still gets its answer."""
-        await self._listen(set())
-        for each in self._sockets:
-            # Otherwise new clients would wait there until everything else has closed.
-            each.close()
-        if self._place is not None:
-            self._place.report_closed()
+        await self._close_port()
         await asyncio.sleep(TAKEN)
         await super().shutdown(sockets)
 
@@ -162,6 +162,21 @@ class Listener(uvicorn.Server):
         """Begin to end: refuse new turns, let the running ones finish, then close everything."""
         if self._draining is None:
             self._draining = asyncio.get_running_loop().create_task(self._drain())
+
+    def _terminate(self) -> None:
+        if self._lame_duck and self.started and self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self._serve_on())
+        else:
+            self.stop()
+
+    async def _serve_on(self) -> None:
+        """Continue to serve while balancers notice that this service ends, then leave."""
+        host: Any = self.config.app.host  # type: ignore[union-attr]
+        host.leaving = True
+        logger.info("stopping; new turns are taken for %g s more (lame_duck)", self._lame_duck)
+        await asyncio.sleep(self._lame_duck)
+        await self._close_port()
+        await self._leave()
 
     def _app_ended(self) -> None:
         # If a task of the lifespan fails, the app has ended, and every turn would be refused from
@@ -185,16 +200,16 @@ class Listener(uvicorn.Server):
         if numbers is None:
             loop.remove_reader(place.link)
             logger.warning("the supervisor is gone; stopping")
-            self.stop()
-            return
-        move = loop.create_task(self._listen(numbers) if numbers else self._leave(place))
+            move = loop.create_task(self._abandon_port())
+        else:
+            move = loop.create_task(self._listen(numbers) if numbers else self._leave())
         self._moves.add(move)
         move.add_done_callback(self._moves.discard)
 
     async def _listen(self, numbers: set[int]) -> None:
         """Listen on these of the sockets, and on no other."""
         async with self._in_turn:
-            numbers = set() if self.should_exit else numbers
+            numbers = set() if self.should_exit or self._closed else numbers
             for number in self._open.keys() - numbers:
                 self._open.pop(number).close()
             for number in numbers - self._open.keys():
@@ -202,16 +217,46 @@ class Listener(uvicorn.Server):
                     self._connection, sock=self._sockets[number].dup(), backlog=BACKLOG
                 )
 
+    async def _abandon_port(self) -> None:
+        """Stop, and close the port at once. The workers no longer share it, so a client might wait
+        at a socket that nobody reads, and a new service needs the port."""
+        await self._close_port()
+        self.stop()
+
+    async def _close_port(self) -> None:
+        """Stop listening, and leave no client waiting at a socket that nobody reads."""
+        await self._listen(set())
+        self._closed = True
+        for each in self._sockets:
+            if each.fileno() >= 0:
+                await self._take_all(each)
+                each.close()
+        if self._place is not None:
+            self._place.report_closed()
+
+    async def _take_all(self, listening: socket.socket) -> None:
+        """Take the connections that wait at the socket: closed, it would reset them, and a proxy
+        that has sent a request already sends it to nobody else."""
+        listening.setblocking(False)
+        while True:
+            try:
+                taken, _ = listening.accept()
+            except OSError:
+                return
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(self._connection, taken)
+
     def _connection(self) -> asyncio.Protocol:
         return Http(self.config, self.server_state, self.lifespan.state)
 
-    async def _leave(self, place: Place) -> None:
-        """End while other workers serve: answer accepted requests, and keep no connection alive."""
+    async def _leave(self) -> None:
+        """End while others serve: answer accepted requests, and keep no connection alive."""
         end = monotonic() + self._drain_timeout
         await self._listen(set())
         await asyncio.sleep(TAKEN)
         # In a reload no other worker serves until all have ended.
-        quiet = monotonic() + (0.0 if place.reload else QUIET)
+        reloads = self._place is not None and self._place.reload
+        quiet = monotonic() + (0.0 if reloads else QUIET)
         # Do not start draining here: draining rejects requests that were received but not started.
         while self._draining is None and self.server_state.connections and monotonic() < end:
             for connection in list(self.server_state.connections):

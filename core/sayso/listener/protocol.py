@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -15,7 +14,9 @@ from sayso.http.disconnect import A_MOMENT
 from sayso.http.endpoints import ChatEndpoint, Headers
 from sayso.listener.corked import CorkedTransport
 from sayso.listener.exchange import Exchange
+from sayso.listener.half_closed import CONTINUE, HalfClosed, is_detectable
 from sayso.listener.keep_alive import Flow, idle_connections
+from sayso.listener.unchunked import Unchunked
 from sayso.service.ports import serves_on
 
 CLOSING = 2
@@ -32,20 +33,6 @@ TOO_LARGE = (
     b"content-type: application/json\r\ncontent-length: 62\r\nconnection: close\r\n\r\n"
     b'{"detail":"the request head is too large","code":"TOO_LARGE"}\n'
 )
-
-
-class Unchunked(RequestResponseCycle):
-    """A reply to HTTP/1.0, which has no chunks: the end of the connection ends its body."""
-
-    async def send(self, message: Any) -> None:
-        """Send one ASGI message."""
-        if message["type"] == "http.response.start":
-            named = {name.lower() for name, _ in message.get("headers", ())}
-            self.chunked_encoding = None if b"content-length" in named else False
-            self._counted = b"content-length" in named
-        elif not self._counted:
-            self.expected_content_length = len(message.get("body", b""))
-        await super().send(message)
 
 
 class Http(HttpToolsProtocol):
@@ -108,16 +95,32 @@ class Http(HttpToolsProtocol):
         """Keep the connection while a reply is pending: a client that sends no more may still read
         it.
 
-        Most such clients have gone, though: unless turns continue without their client, only a
-        quick reply is waited for.
+        Most such clients have gone, though: unless turns continue without their client, something
+        is sent that shows it, and where nothing can be, only a quick reply is waited for.
         """
         cycle = self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body or self.pipeline:
             return None
         cycle.keep_alive = False
-        if not self._continues:
+        if self._continues:
+            return True
+        if is_detectable() and self._probed(cycle):
+            HalfClosed(self.transport, self.loop)
+        else:
             self.loop.call_later(A_MOMENT, self.transport.close)
         return True
+
+    def _probed(self, cycle: RequestResponseCycle | Exchange) -> bool:
+        """Whether something was sent, or is being sent, that a client which still reads expects."""
+        if isinstance(cycle, Exchange):
+            cycle.probe()
+            return True
+        if cycle.response_started:
+            return True
+        modern = not isinstance(cycle, Unchunked)
+        if modern:
+            self.transport.write(CONTINUE)
+        return modern
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -16,10 +16,12 @@ from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from sayso.errors import ConfigError, ModelError
 from sayso.installing import install_line
+from sayso.models.names import EXTRAS, split, suggestion
 from sayso.wire.events import TextDelta
 
 __all__ = [
     "Ask",
+    "Attachment",
     "Block",
     "Call",
     "Model",
@@ -65,15 +67,33 @@ class Call:
 
 
 @dataclass(slots=True, unsafe_hash=True)
+class Attachment:
+    """An image or a document in a user's turn, or of a result; `data` is base64, or `url` says
+    where it is. `mime` is one of those in the model's `takes_attachments`."""
+
+    mime: str
+    data: str = field(default="", repr=False)
+    url: str = ""
+    name: str = ""
+
+    @property
+    def address(self) -> str:
+        """Its URL, one of the scheme `data` where it came with the message."""
+        return self.url or f"data:{self.mime};base64,{self.data}"
+
+
+@dataclass(slots=True, unsafe_hash=True)
 class Result:
     """The outcome of the call `call_id`, never blank."""
 
     call_id: str
     output: str
     is_error: bool = False
+    attachments: Sequence[Attachment] = field(default=(), compare=False)
+    """Images of this result, while its turn runs; their text is part of `output`."""
 
 
-Block = Text | Call | Result
+Block = Text | Call | Result | Attachment
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -131,7 +151,9 @@ class Ask:
     the static prompt (cacheable), `context` the part computed for this request; either may be
     empty. `config` holds model-config keys (interface.md, "Model config keys"); only keys that
     the user set are in it, so an adapter can tell a default from a wish. `schema` asks for one
-    JSON document of that schema as the reply's text instead of prose.
+    JSON document of that schema as the reply's text instead of prose. `model` and `key` stand in
+    for the adapter's own where a hook chose others for this request; `secrets` are what no log and
+    no error may show.
     """
 
     turns: Sequence[Turn]
@@ -140,6 +162,9 @@ class Ask:
     tools: Sequence[ToolDefinition] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
+    model: str = ""
+    key: str = field(default="", repr=False)
+    secrets: Sequence[str] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -158,12 +183,14 @@ class ToolStart:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one model call; cached ones are not part of `input_tokens`."""
+    """Tokens of one model call; cached ones are not part of `input_tokens`, those of reasoning are
+    part of `output_tokens`."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 Stop = Literal["end_turn", "tool_use", "max_tokens", "refusal", "pause"]
@@ -190,9 +217,11 @@ ModelEvent = TextDelta | Thought | ToolStart | Reply
 class Model(Protocol):
     """A language model; make one instance for each service. It is used from several event loops.
 
-    Objects bound to an event loop (HTTP clients) are made with `sayso.per_loop`. A model whose
-    `stream` never blocks the event loop may have the attribute `never_blocks = True`, which saves
-    each call the hand-over to another loop.
+    Objects that are bound to an event loop (HTTP clients) are made with `sayso.per_loop`. One whose
+    `stream` never blocks the event loop may say so by an attribute `never_blocks = True`, which
+    spares each call the way to another loop. One that knows how many tokens it can read says so by
+    an attribute `context_window`, one that takes images or documents names their media types in
+    `takes_attachments`.
     """
 
     provider: str
@@ -232,6 +261,8 @@ def _dump(block: Block) -> dict[str, Any]:
             }
         case Result():
             return {"result": block.call_id, "output": block.output, "is_error": block.is_error}
+        case Attachment():
+            return {"mime": block.mime, "data": block.data, "url": block.url, "name": block.name}
 
 
 def _load(value: Mapping[str, Any]) -> Block:
@@ -239,11 +270,9 @@ def _load(value: Mapping[str, Any]) -> Block:
         return Text(value["text"])
     if "call" in value:
         return Call(value["call"], value["name"], value["input"], value["error"])
+    if "mime" in value:
+        return Attachment(value["mime"], value["data"], value["url"], value["name"])
     return Result(value["result"], value["output"], value["is_error"])
-
-
-_EXTRAS: Mapping[str, str] = {"anthropic": "anthropic", "offline": "demo", "openai": "openai"}
-"""The providers of this repository, and the extra with each."""
 
 
 class NoModel:
@@ -269,25 +298,27 @@ def never_blocks(model: Model) -> bool:
 
 
 def load_model(spec: str, settings: Mapping[str, Any]) -> Model:
-    """The model that `spec` names: `anthropic:ID`, `anthropic`, `openai:ID` or `offline`.
+    """The model that `spec` names: `anthropic:ID`, `anthropic`, `openai:ID`, `offline`, or an id
+    alone that says whose it is, such as `claude-…`, `gpt-…` and `gemini-…`.
 
     Providers are factories `(name, settings) -> Model` in the entry-point group `sayso.models`.
-    `settings` may have `base_url`, `api_key`, `timeout` and `retries`. Raises ConfigError for an
-    unknown provider, one that is not installed, or missing credentials.
+    `settings` may carry `base_url`, `api_key`, and what `[model.options]` has. Raises ConfigError
+    for an unknown provider, one that is not installed, or missing credentials.
     """
     from sayso.config.factories import installed, made
 
-    provider, _, name = spec.strip().partition(":")
+    provider, name = split(spec)
     found = installed("sayso.models")
     if provider in found:
         needed = ("provider", "name", "stream")
         return cast("Model", made(found[provider], "model", needed, name, settings))
-    if provider in _EXTRAS:
-        way = install_line(f"sayso[{_EXTRAS[provider]}]")
+    if provider in EXTRAS:
+        way = install_line(f"sayso[{EXTRAS[provider]}]")
         raise ConfigError(f"model {spec!r} is not installed; try: {way}")
-    known = ", ".join(sorted({*_EXTRAS, *found}))
+    providers = sorted({*EXTRAS, *found})
     raise ConfigError(
-        f"there is no model provider {provider!r}; write 'provider:id' with one of: {known}"
+        f"there is no model provider {provider!r}{suggestion(spec, providers)}; "
+        f"write 'provider:id' with one of: {', '.join(providers)}"
     )
 
 

@@ -5,6 +5,7 @@ Later, each mistake would look like a lost connection.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from ssl import SSLContext
 from typing import Any
@@ -27,13 +28,21 @@ class _Bounded(httpx2.AsyncByteStream):
     Sayso and the providers' SDKs keep everything that they have read of an event and of a reply.
     """
 
-    def __init__(self, body: httpx2.AsyncByteStream, limit: int) -> None:
+    def __init__(
+        self,
+        response: httpx2.Response,
+        body: httpx2.AsyncByteStream,
+        limit: int,
+        between: float | None,
+    ) -> None:
         self._body = body
         self._limit = limit
+        self._between = between
+        self._request = response.request
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = event = 0
-        async for piece in self._body:
+        async for piece in self._pieces():
             size += len(piece)
             end = max(piece.rfind(b"\n\n"), piece.rfind(b"\r\n\r\n"), piece.rfind(b"\r\r"))
             event = event + len(piece) if end < 0 else len(piece) - end
@@ -43,17 +52,33 @@ class _Bounded(httpx2.AsyncByteStream):
                 raise ReplyTooLarge(LARGEST_EVENT, "bytes in one event")
             yield piece
 
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        """The pieces of the body; for the first one the client's own limit counts."""
+        pieces = aiter(self._body)
+        first = True
+        while True:
+            try:
+                async with asyncio.timeout(None if first else self._between):
+                    piece = await anext(pieces)
+            except StopAsyncIteration:
+                return
+            except TimeoutError as error:
+                raise httpx2.ReadTimeout("no more came", request=self._request) from error
+            first = first and not piece
+            yield piece
+
     async def aclose(self) -> None:
         await self._body.aclose()
 
 
-def bounded(limit: int) -> dict[str, list[Callable[..., Any]]]:
-    """The hooks of an HTTP client that break a response off after `limit` bytes."""
+def bounded(limit: int, between: float | None = None) -> dict[str, list[Callable[..., Any]]]:
+    """The hooks of an HTTP client that break a response off after `limit` bytes, or where nothing
+    comes for `between` seconds after its first piece."""
 
     async def bound(response: httpx2.Response) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = _Bounded(response.stream, limit)
-        # If it is compressed all the same, it is not read as a stream of events.
+        response.stream = _Bounded(response, response.stream, limit, between)
+        # One that is compressed all the same is no stream of events then.
         response.headers.pop("content-encoding", None)
 
     return {"response": [bound]}

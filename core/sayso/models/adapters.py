@@ -11,10 +11,13 @@
   `streamed` is a reply that is known at once. The ledger writes and reads a turn with `dump_turns`
   and `load_turns`.
 - Failures: `fault`, `status_fault`, `lost`, `cut_off` and `failure` make a ModelError of ours,
-  `retried` calls again after a passing one, `drain` keeps the connection.
-- The start: `checked_address`, `check_key` and `certificates` refuse settings that could not work;
-  `bounded` makes the hooks that break off a reply above a number of bytes (`REPLY` unless the
-  settings say otherwise), for a client whose headers are `PLAIN`, since compression hides the size.
+  `retried` calls again after a passing one, `Learned` leaves out what a model refused, and `drain`
+  keeps the connection.
+- The start: `Connection` reads a factory's settings and makes the arguments of an HTTP client,
+  `key_for` reads the key from where it is, and again when it is refused; `checked_address`,
+  `check_key` and `certificates` refuse what could not work; `bounded` makes the hooks that break
+  off a reply above so many bytes (`REPLY` unless the settings say otherwise), for a client whose
+  headers are `PLAIN`, since a packed reply hides its size.
 
 `failure` and these need httpx2. Each name is imported when it is first used.
 """
@@ -27,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sayso.models import Block, ModelEvent, Stop, dump_turns, load_turns
     from sayso.models.access import PLAIN, REPLY, bounded, certificates, check_key, checked_address
+    from sayso.models.connection import Connection
     from sayso.models.faults import (
         cut_off,
         drain,
@@ -37,6 +41,9 @@ if TYPE_CHECKING:
         retry_after,
         status_fault,
     )
+    from sayso.models.keys import Key, key_for
+    from sayso.models.learning import Learned
+    from sayso.models.refusals import LONGEST_BODY
     from sayso.models.replies import last_events, read_input, stop_of
     from sayso.models.schemas import (
         closed,
@@ -47,7 +54,7 @@ if TYPE_CHECKING:
         with_items,
         with_keys,
     )
-    from sayso.models.transcript import has_raw, sent_names, transcript
+    from sayso.models.transcript import IdForm, has_raw, sent_names, transcript
     from sayso.models.whole import pieces, streamed
     from sayso.wire.lenient_json import encodable
 
@@ -55,18 +62,27 @@ _MODULES = {
     "wire.lenient_json": "encodable",
     "models": "Block ModelEvent Stop dump_turns load_turns",
     "models.access": "PLAIN REPLY bounded certificates check_key checked_address",
+    "models.connection": "Connection",
+    "models.keys": "Key key_for",
+    "models.learning": "Learned",
+    "models.refusals": "LONGEST_BODY",
     "models.faults": "cut_off drain failure fault lost retried retry_after status_fault",
     "models.replies": "last_events read_input stop_of",
     "models.schemas": "closed plain_object renamed resolved sent_keys with_items with_keys",
-    "models.transcript": "has_raw sent_names transcript",
+    "models.transcript": "IdForm has_raw sent_names transcript",
     "models.whole": "pieces streamed",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
+    "LONGEST_BODY",
     "PLAIN",
     "REPLY",
     "Block",
+    "Connection",
+    "IdForm",
+    "Key",
+    "Learned",
     "ModelEvent",
     "Stop",
     "bounded",
@@ -81,6 +97,7 @@ __all__ = [
     "failure",
     "fault",
     "has_raw",
+    "key_for",
     "last_events",
     "load_turns",
     "lost",

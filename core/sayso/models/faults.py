@@ -1,6 +1,7 @@
 """Failures of a provider as `ModelError`, and the rules for trying a call again.
 
-The messages are sentences of our own: a provider's words may repeat a key or the conversation.
+The messages are sentences of our own that say what to do: a provider's words may repeat a key or
+the conversation.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import math
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 
@@ -19,27 +20,23 @@ import httpx2
 
 from sayso.errors import ModelError, ModelErrorKind
 from sayso.models import ModelEvent
+from sayso.models.names import nearest_model
+from sayso.models.refusals import hidden, kind_of, request_id, said_in
 
 log = logging.getLogger("sayso.models")
 
 LONGEST_WAIT = 10.0
 """Seconds. After a provider asks for a longer pause, there is no second try within the turn."""
 
-_KINDS: Mapping[int, ModelErrorKind] = {
-    401: "auth",
-    403: "auth",
-    404: "not_found",
-    408: "timeout",
-    409: "server",
-    429: "rate_limit",
-    503: "overloaded",
-    504: "timeout",
-    529: "overloaded",
-}
 _SENTENCES: Mapping[ModelErrorKind, str] = {
-    "auth": "did not accept the credentials",
+    "auth": "did not accept the credentials; the service's key for it has to be checked",
     "bad_request": "refused the request",
-    "not_found": "does not know the model or the address",
+    "context": "refused the conversation as longer than the model can read; "
+    "send less, or begin a new conversation",
+    "not_found": "does not know the model or the address; model.name and model.base_url have to be "
+    "checked",
+    "quota": "says that the quota of the service's account is used up; its plan or billing has to "
+    "be looked at",
     "rate_limit": "is limiting the rate of requests",
     "overloaded": "is overloaded",
     "server": "failed",
@@ -81,10 +78,34 @@ def lost(provider: str, error: BaseException) -> ModelError:
     return ModelError("connection", f"{fault(provider, 'connection')}: {way_out}")
 
 
-def status_fault(provider: str, status: int, headers: Mapping[str, str]) -> ModelError:
-    """The error for an HTTP status of 400 and above."""
-    kind = _KINDS.get(status) or ("server" if status >= 500 else "bad_request")
-    return fault(provider, kind, f"status {status}", retry_after=retry_after(headers))
+def status_fault(
+    provider: str,
+    status: int,
+    headers: Mapping[str, str],
+    body: object = None,
+    *,
+    secrets: Sequence[str] = (),
+    model: str = "",
+) -> ModelError:
+    """The error for an HTTP status of 400 and above.
+
+    `body` is the refusal's, as text, bytes or JSON values: what it says is kept as the reason,
+    without `secrets`, the key among them. `model` is the id that was asked for.
+    """
+    said = said_in(body)
+    kind = kind_of(status, said)
+    detail = f"status {status}"
+    if kind == "not_found" and (meant := nearest_model(provider, model)):
+        detail += f"; did you mean {meant!r}?"
+    return ModelError(
+        kind,
+        f"the model provider {provider!r} {_SENTENCES[kind]}: {detail}",
+        retryable=kind in _RETRYABLE,
+        retry_after=retry_after(headers),
+        reason=hidden(said.message, secrets),
+        parameter=hidden(said.parameter, secrets),
+        request_id=request_id(headers),
+    )
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -116,12 +137,16 @@ async def retried(
     attempt: Callable[[], AsyncGenerator[ModelEvent, None]],
     failure: Callable[[Exception], ModelError],
     retries: int,
+    mended: Callable[[ModelError], Awaitable[bool]] | None = None,
 ) -> AsyncGenerator[ModelEvent, None]:
-    """The events of `attempt()`, called again after a passing fault if nothing was yielded yet.
+    """The events of `attempt()`, called again after a temporary fault if nothing was yielded yet.
 
-    `failure` makes a ModelError of any of its exceptions.
+    `failure` converts each of its errors to a ModelError. `mended` says whether the next attempt
+    after that error will differ, by a renewed key or without the refused parameter: then it is made
+    at once, and does not count.
     """
-    for number in range(retries + 1):
+    number = 0
+    while True:
         started = False
         try:
             async with aclosing(attempt()) as events:
@@ -131,6 +156,8 @@ async def retried(
             return
         except Exception as error:
             failed = failure(error)
+        if not started and mended is not None and await mended(failed):
+            continue
         pause = _pause(failed, number)
         if started or number == retries or pause is None:
             # Raised outside the handler so that it keeps no reference to the client's error, and
@@ -138,6 +165,7 @@ async def retried(
             raise failed
         log.info("%s; trying again in %.1f s", failed, pause)
         await asyncio.sleep(pause)
+        number += 1
 
 
 def _pause(error: ModelError, number: int) -> float | None:
@@ -149,7 +177,7 @@ def _pause(error: ModelError, number: int) -> float | None:
 
 
 def cut_off(provider: str, *, started: bool) -> ModelError:
-    """The error for a stream that ended too early; `begun`: after a first event of the format."""
+    """The error for a stream that ended too early; `started`: after a first event of the format."""
     if started:
         return fault(provider, "connection", "it ended before it was complete")
     return fault(provider, "protocol", "it is no stream of events")

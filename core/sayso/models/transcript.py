@@ -9,29 +9,62 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from sayso.models import Block, Call, Result, Text, ToolDefinition, Turn, unused_id
+from sayso.models import Attachment, Block, Call, Result, Text, ToolDefinition, Turn
 from sayso.wire.lenient_json import encodable
 
 NOT_RECORDED = "Error: no result of this call is recorded"
 _BEGINNING = "(the conversation begins here)"
 _CONTINUE = "(go on)"
+IdForm = Callable[[str], str]
+"""A function that converts a call's id to the form that a provider requires."""
 _Sent = tuple[str, str]
 """A call's id in the turn, and the one that is sent."""
 
 
+class _Ids:
+    """The ids of one request, each once."""
+
+    def __init__(self, length: int, form: IdForm | None) -> None:
+        self._length = length
+        self._form = form
+        self.used: dict[str, int] = {}
+        """With the last number that was put behind each."""
+
+    def fresh(self, call_id: str) -> str:
+        """An id that was not used, and is from now on."""
+        first = fresh = self._formed(call_id, "")
+        while fresh in self.used:
+            self.used[first] += 1
+            fresh = self._formed(call_id, f"_{self.used[first]}")
+        self.used[fresh] = 1
+        return fresh
+
+    def _formed(self, call_id: str, suffix: str) -> str:
+        if self._form is not None:
+            return self._form(call_id + suffix)
+        clean = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[: self._length] or "call"
+        return clean[: self._length - len(suffix)] + suffix
+
+
 def transcript(
-    turns: Sequence[Turn], *, adapter: str = "", tools: bool = True, id_length: int = 64
+    turns: Sequence[Turn],
+    *,
+    adapter: str = "",
+    tools: bool = True,
+    id_length: int = 64,
+    id_form: IdForm | None = None,
 ) -> list[Turn]:
     """`turns` with valid ids and names, paired, alternating, beginning and ending with user.
 
-    A turn with `raw[adapter]` is kept unchanged, and may also be last: it was paused. With `tools`
-    false, calls and results become text, since providers then refuse them.
+    A turn with `raw[adapter]` is kept as it is, and may also stand last: it was paused. With
+    `tools` false, calls and results are told as text, since providers refuse them then. Ids have at
+    most `id_length` characters, or are what `id_form` makes of them.
     """
     kept = [_readable(turn, adapter, tools) for turn in turns]
-    paired = _paired(_merged(kept, adapter), adapter, id_length)
+    paired = _paired(_merged(kept, adapter), adapter, _Ids(id_length, id_form))
     if paired and paired[0].role == "assistant":
         paired.insert(0, Turn("user", (Text(_BEGINNING),)))
     if not paired or (paired[-1].role == "assistant" and not has_raw(paired[-1], adapter)):
@@ -101,9 +134,8 @@ def _merged(turns: Iterable[Turn], adapter: str) -> list[Turn]:
     return merged
 
 
-def _paired(turns: Sequence[Turn], adapter: str, id_length: int) -> list[Turn]:
+def _paired(turns: Sequence[Turn], adapter: str, ids: _Ids) -> list[Turn]:
     done: list[Turn] = []
-    used: dict[str, int] = {}
     waiting: list[_Sent] = []
     for turn in turns:
         if turn.role == "user":
@@ -113,10 +145,10 @@ def _paired(turns: Sequence[Turn], adapter: str, id_length: int) -> list[Turn]:
         if waiting and not _goes_on(done[-1], turn, adapter):
             done.append(_answered(Turn("user", ()), waiting))
             waiting = []
-        done.append(turn if has_raw(turn, adapter) else _renamed(turn, used, id_length))
+        done.append(turn if has_raw(turn, adapter) else _renamed(turn, ids))
         sent = [call.id for call in _calls(done[-1])]
         for call_id in sent:
-            used.setdefault(call_id, 1)
+            ids.used.setdefault(call_id, 1)
         waiting += zip((call.id for call in _calls(turn)), sent, strict=True)
     if waiting:
         done.append(_answered(Turn("user", ()), waiting))
@@ -132,24 +164,17 @@ def _calls(turn: Turn) -> list[Call]:
     return [block for block in turn.blocks if isinstance(block, Call)]
 
 
-def _renamed(turn: Turn, used: dict[str, int], id_length: int) -> Turn:
+def _renamed(turn: Turn, ids: _Ids) -> Turn:
     blocks: list[Block] = []
     for block in turn.blocks:
         match block:
             case Result():
                 blocks.append(_as_text(block))
             case Call():
-                fresh = _fresh(block.id, used, id_length)
-                blocks.append(replace(block, id=fresh, name=clean_name(block.name)))
-            case Text():
+                blocks.append(replace(block, id=ids.fresh(block.id), name=clean_name(block.name)))
+            case Text() | Attachment():
                 blocks.append(block)
     return replace(turn, blocks=tuple(blocks))
-
-
-def _fresh(call_id: str, used: dict[str, int], length: int) -> str:
-    """An id in the form that providers accept, which is not in `used` yet; it is added there."""
-    clean = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:length] or "call"
-    return unused_id(clean, used, length)
 
 
 def _answered(turn: Turn, waiting: Sequence[_Sent]) -> Turn:
@@ -164,7 +189,7 @@ def _answered(turn: Turn, waiting: Sequence[_Sent]) -> Turn:
             continue
         if still_open := open_ids.get(block.call_id):
             sent = still_open.pop()
-            results[sent] = Result(sent, _spoken(block), block.is_error)
+            results[sent] = Result(sent, _spoken(block), block.is_error, block.attachments)
         else:
             rest.append(Text(f"(outcome of an earlier call: {block.output})"))
     paired = [results.get(sent) or Result(sent, NOT_RECORDED, True) for _, sent in waiting]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from sayso.models import (
+    Attachment,
     Block,
     Call,
     ModelError,
@@ -41,7 +42,7 @@ def streamed(
                 yield from map(TextDelta, pieces(text))
                 if text.strip():
                     blocks.append(Text(text))
-            case Result():
+            case Result() | Attachment():
                 blocks.append(part)
             case _:
                 kind = type(part).__name__

@@ -118,14 +118,12 @@ class Supervisor:
 
         While the service stops, workers that still have turns listen on the sockets of ended ones,
         so that new clients are refused at once instead of waiting until the last turn is over. Once
-        no worker listens any more the port is closed, even if other processes still end.
+        none listens any more the port is closed, even if other processes still end.
         """
         workers = [each for each in self._children if each.role == "worker" and not each.closed]
         wanted: dict[Child, set[int]] = {child: set() for child in workers if child.ready}
         if self._stopping:
             serving = list(wanted)
-            for each in self._listening if not workers else ():
-                each.close()
         else:
             serving = [child for child in self._of("worker") if child in wanted]
         for number in range(len(self._listening)):
@@ -249,7 +247,7 @@ class Supervisor:
             logger.error("a new worker did not start; the old ones go on")
             self._renewing = None
             return
-        if not child.ready and child.role not in self._served and not self._reload:
+        if not child.ready and not self._may_be_tried_again(child, status):
             self._give_up(status)
             return
         lived = monotonic() - child.born
@@ -282,9 +280,17 @@ class Supervisor:
         self._not_before = monotonic() + pause
         return pause
 
+    def _may_be_tried_again(self, child: Child, status: int) -> bool:
+        """Whether a process that never served is no reason to end the service: one of its role has
+        served before, or it was killed beside workers that serve."""
+        killed = status < 0 and "worker" in self._served
+        return self._reload or child.role in self._served or killed
+
     def _give_up(self, status: int) -> None:
         """Stop, because the first of its role never served: it has reported why, or never called
-        `serve`."""
+        `serve`, or was killed."""
+        if status < 0:
+            say(f"the service {_how(status)} before it served; out of memory, perhaps")
         if status == 0:
             say(
                 "the program ended without serving; with workers or reload it runs again in each "
@@ -306,6 +312,9 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._stopping = True
+        # The workers have sockets of their own: the last of them closes the port.
+        for each in self._listening:
+            each.close()
         for child in self._children:
             # A replaced child still serves clients that have reached it, until it is directed to
             # drain.

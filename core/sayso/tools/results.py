@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
@@ -11,8 +12,14 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from sayso.models import Attachment
 from sayso.wire.canonical import is_endless
 from sayso.wire.lenient_json import dump_json, encodable, own_number
+
+MOST_IMAGES = 8
+"""Images of a result that a model is shown."""
+MOST_BYTES = 5 * 2**20
+"""Bytes of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,13 @@ class ToolResult:
     content: Sequence[Content | str] = ()
     structured: Any = None
     is_error: bool = False
+
+
+def images_of(result: ToolResult) -> tuple[Attachment, ...]:
+    """The images of a result, for models that take some; its text names all of them."""
+    found = [part for part in result.content if isinstance(part, ImageContent)]
+    fit = [image for image in found if len(image.data) <= MOST_BYTES][:MOST_IMAGES]
+    return tuple(Attachment(image.mime, b64encode(image.data).decode()) for image in fit)
 
 
 def text_of(value: Any) -> str:

@@ -15,6 +15,7 @@ from sayso.decisions.settling import NOTHING_DECIDED, Settled
 from sayso.errors import Blocked
 from sayso.ledger import RAN, Proposal, SuspendedTurn
 from sayso.models import Turn, dump_turns
+from sayso.models.usage import counted
 from sayso.turns.interceptors import alter, altered_texts
 from sayso.turns.outcomes import known_to_reply, outcomes_of
 from sayso.turns.output import Output, done_of, executed_events, proposal_events
@@ -124,6 +125,8 @@ async def _alter_texts(
 async def finish(request: Request, answer: Answer, out: Output) -> None:
     """Alter, record and send the rest of the reply; no event follows."""
     last, pending = done(request, answer.stop, answer.reply), answer.pending
+    if out.model_calls and (usage := counted(out.model_calls)):
+        last.meta_data["usage"] = usage
     stated = proposal_events(pending, plain=request.caller.plain) if pending else []
     ending: list[Event] = [*stated, last]
     altered = None
@@ -148,6 +151,8 @@ async def finish_blocked(request: Request, error: Blocked, out: Output) -> None:
     """End the turn with a guard's text in place of its reply."""
     last = done(request, "blocked")
     last.meta_data["blocked"] = {"code": error.code}
+    if out.model_calls and (usage := counted(out.model_calls)):
+        last.meta_data["usage"] = usage
     out.drop()
     words = f"\n\n{error.message}" if out.text else error.message
     said: list[Event] = [TextDelta(words)] if error.message else []
@@ -217,8 +222,9 @@ async def _record(request: Request, answer: Answer, last: Done, out: Output) -> 
     recorded, continuing = None, answer.settled.continuing
     if continuing is not None:
         reply = AgentMessage(content="".join(out.text), data=out.reported)
-        # The echo of the request's fields is left out, since each request gets its own.
-        meta_data = {k: v for k, v in last.meta_data.items() if k != "request_context"}
+        # Each request gets the echo of its own fields, and a replay calls no model.
+        own = ("request_context", "usage")
+        meta_data = {k: v for k, v in last.meta_data.items() if k not in own}
         fold_done(replace(last, meta_data=meta_data), reply)
         turns = [id_ for id_, _ in continuing.turns]
         recorded = {

@@ -27,6 +27,7 @@ from sayso.wire.events import (
     ExecutedCommands,
     ExecutedToolCalls,
     IntermittentUpdate,
+    ModelCalled,
     StopReason,
     TextDelta,
     ToolCalls,
@@ -90,6 +91,8 @@ class Output:
     is whole, and status lines say fixed words only (design, section 5, "Response interceptors").
     """
 
+    model_calls: Sequence[ModelCalled] = ()
+    """The model calls of this turn."""
     announced = False
     """Whether the event handlers have the event of the user's message."""
     decided: Decided | None = None
@@ -115,6 +118,10 @@ class Output:
     def carried_out(self) -> dict[str, Proposal]:
         """The calls that the turn has carried out, with their outcomes."""
         return {}
+
+    def model_called(self, call: ModelCalled) -> None:
+        """Note a model call, for the usage that the reply states."""
+        self.model_calls = [*self.model_calls, call]
 
     def ran(self, row: Proposal, outcome: Outcome) -> None:
         """Note a call that the turn has carried out, for its report if the turn fails."""

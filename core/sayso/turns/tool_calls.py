@@ -17,6 +17,7 @@ from sayso.ledger import Proposal
 from sayso.models import Call, Result, Text, Turn
 from sayso.policy import forbidden
 from sayso.tools import Tool
+from sayso.tools.results import ToolResult, images_of
 from sayso.turns.output import Output
 from sayso.turns.proposals import Proposing
 from sayso.turns.request import Request
@@ -134,7 +135,10 @@ class RequestedCalls:
 
 
 def _result(call: Call, outcome: Outcome) -> Result:
-    return Result(call.id, spoken(outcome.output), outcome.failed)
+    output = spoken(outcome.output)
+    if type(outcome.value) is not ToolResult:
+        return Result(call.id, output, outcome.failed)
+    return Result(call.id, output, outcome.failed, images_of(outcome.value))
 
 
 def _intent(said: Turn) -> str | None:

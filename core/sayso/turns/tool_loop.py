@@ -6,18 +6,20 @@ import asyncio
 import hashlib
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
 from sayso.agent import Agent
+from sayso.conversation.attachments import checked
 from sayso.conversation.history import bound_to, model_turns
+from sayso.conversation.window import Window
 from sayso.decisions.settling import Settled
 from sayso.errors import AgentError, ModelError, ReplyTooLarge
 from sayso.models import (
     Ask,
     Call,
-    Model,
     ModelEvent,
     Reply,
     Text,
@@ -29,11 +31,12 @@ from sayso.models import (
     unused_id,
 )
 from sayso.models.calling import events_of
+from sayso.models.usage import called
 from sayso.turns.ending import Answer, suspended
 from sayso.turns.output import Output
 from sayso.turns.request import Request
 from sayso.turns.tool_calls import RequestedCalls
-from sayso.wire.events import IntermittentUpdate, StopReason, TextDelta
+from sayso.wire.events import IntermittentUpdate, ModelCalled, StopReason, TextDelta
 from sayso.wire.traces import hidden_trace
 from sayso.workers import cancelled_here, let_cancel
 from sayso.workers.running import Running
@@ -51,23 +54,25 @@ _CUT = "The model reached its output limit (max_tokens) within a tool call, whic
 async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
     """Call the model and run its tools until it answers, proposes, or reaches a limit."""
     engine = request.engine
-    agent, limits, config, model = engine.agent, engine.limits, engine.model_config, engine.model
+    agent, limits = engine.agent, engine.limits
     cancelled = cancelled_here()
     given, added = agent.system_context, request.context._additions
     context = await _computed(request, given) if callable(given) else given or ""
     if added:
         context = "\n\n".join([text for text in [context, *added] if text])
     system, tools = agent.system_prompt, [*agent.definitions] if request.caller.tools else []
-    # Only a suspended turn records the digest.
-    prefix = _prefix(model, system, context, tools) if request.involved else ""
+    # Only suspended turns need the digest.
+    prefix = _prefix(request, system, context, tools) if request.involved else ""
+    if any(message.data and message.data.model_extra for message in request.seen.messages):
+        checked(request.seen.messages, engine.model, limits.attachment_hosts)
     turns = model_turns(request.seen.messages, settled.decided, request.references, prefix)
     transcript: list[Turn] = []
     used: dict[str, int] = {}
     made = 0
+    window = Window(engine.window, (system, context), tools, reads=request.caller.tools)
     for _ in range(limits.model_calls):
-        ask = Ask([*turns, *transcript], system, context, tools, config)
-        events = engine.stream(ask) if engine.stream else await events_of(model, ask, engine.code)
-        reply = await _reply(request, events, cancelled, out)
+        asked = [*turns, *transcript]
+        reply = await _answer(request, window, asked, system, context, cancelled, out)
         said = reply.turn
         calls = [b for b in said.blocks if isinstance(b, Call) and request.caller.tools]
         if calls:
@@ -81,22 +86,80 @@ async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
             continue
         if reply.stop != "tool_use" or not calls:
             stop = _STOPS.get(reply.stop, "end_turn")
-            if not out.text and (words := _CUT if calls else _EMPTY.get(stop)):
-                await out.send(TextDelta(words))
+            await _explain(out, _CUT if calls else _EMPTY.get(stop), always=bool(calls))
             return Answer(stop, settled)
+        reading, calls = window.parted(calls)
         requested = RequestedCalls(request, calls, said, out, made)
         await requested.run()
+        requested.results += map(window.read, reading)
         made = requested.made
         transcript.append(Turn("user", requested.results))
         if requested.proposals:
             if not requested.results:
                 transcript.pop()
             before = [*turns, *transcript[: -2 if requested.results else -1]]
-            bound = bound_to(prefix or _prefix(model, system, context, tools), before)
+            bound = bound_to(prefix or _prefix(request, system, context, tools), before)
             return await suspended(request, settled, requested.proposals, out, transcript, bound)
     words = f"I stopped after {limits.model_calls} model calls without coming to an end."
     await out.send(TextDelta(f"\n\n{words}" if out.text else words))
     return Answer("max_steps", settled)
+
+
+async def _explain(out: Output, words: str | None, *, always: bool) -> None:
+    """Say `words` in a reply that has said nothing, or `always` behind what it has said."""
+    silent = not any(piece.strip() for piece in out.text)
+    if words and (silent or always):
+        await out.send(TextDelta(words if silent else f"\n\n{words}"))
+
+
+async def _answer(
+    request: Request,
+    window: Window,
+    turns: Sequence[Turn],
+    system: str,
+    context: str,
+    cancelled: Set[Running[Any]],
+    out: Output,
+) -> Reply:
+    """The reply to what the model is shown of the conversation; to less of it where the provider
+    says that it is too long."""
+    chosen, config = request.context, request.engine.model_config
+    for last in (False, True):
+        ask = Ask(
+            window.fitted(turns),
+            system,
+            context,
+            window.tools,
+            config,
+            model=chosen._model,
+            key=chosen._key,
+            secrets=request.secrets,
+        )
+        try:
+            return await _counted(request, ask, cancelled, out)
+        except ModelError as error:
+            if last or error.kind != "context" or not window.shrink(error.reason, turns):
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _counted(request: Request, ask: Ask, cancelled: Set[Running[Any]], out: Output) -> Reply:
+    """The reply to one call of the model, which is noted for usage and handlers."""
+    engine, model = request.engine, request.engine.model
+    name, begin = ask.model or model.name, time.monotonic()
+    try:
+        events = engine.stream(ask) if engine.stream else await events_of(model, ask, engine.code)
+        reply = await _reply(request, events, cancelled, out)
+    except ModelError as error:
+        took = time.monotonic() - begin
+        await request.fire(ModelCalled(model.provider, name, took, error=error.kind))
+        raise
+    if engine.events_on or reply.usage.output_tokens or reply.usage.input_tokens:
+        took = time.monotonic() - begin
+        call = called(model.provider, name, reply, took, engine.price)
+        out.model_called(call)
+        await request.fire(call)
+    return reply
 
 
 async def _computed(request: Request, context: Callable[..., Any]) -> str:
@@ -191,9 +254,10 @@ def _with_unused_ids(
     return Turn(said.role, blocks, bound_to_model(said.raw)), fresh
 
 
-def _prefix(model: Model, system: str, context: str, tools: Sequence[ToolDefinition]) -> str:
+def _prefix(request: Request, system: str, context: str, tools: Sequence[ToolDefinition]) -> str:
     shown = [[t.name, t.description, t.input_schema] for t in tools]
-    read_by = [model.provider, model.name]
+    model = request.engine.model
+    read_by = [model.provider, request.context._model or model.name]
     text = json.dumps([read_by, system, context, shown], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

@@ -299,6 +299,28 @@ class ToolExecutionFailed(AgentEvent):
 
 
 @dataclass(slots=True)
+class ModelCalled(AgentEvent):
+    """A model was called; `duration` is in seconds, `price` in US dollars where it is known.
+
+    `input_tokens` are all that it read, those in `cached_tokens` and `cache_write_tokens` among
+    them; `reasoning_tokens` are part of `output_tokens`. `error` is the kind of a failed call.
+    """
+
+    provider: str
+    model: str
+    duration: float
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    stop: str | None = None
+    error: str | None = None
+    price: float | None = None
+    event_type: ClassVar[str] = "ModelCalled"
+
+
+@dataclass(slots=True)
 class MessageAdded(AgentEvent):
     """The current user message, then the reply, entered the conversation."""
 

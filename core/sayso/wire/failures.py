@@ -51,10 +51,11 @@ class Failure:
     """The outcomes of the calls that the turn carried out before it failed, if there are any."""
 
     @classmethod
-    def of(cls, error: BaseException, *, debug: bool) -> Failure:
+    def of(cls, error: BaseException, *, debug: bool, altered: bool = False) -> Failure:
         """The failure to show for `error`, which is logged unless it is the caller's fault.
 
-        With `debug` callers also see its cause.
+        With `debug` callers also see its cause, and what a model's provider said: not where
+        interceptors alter replies (`altered`), since it may quote the model.
         """
         outcomes = outcomes_with(error)
         if isinstance(error, RequestError):
@@ -65,6 +66,8 @@ class Failure:
         if debug:
             cause = error.__cause__ if shown is error else error
             message += f": {named(cause)}" if cause is not None else ""
+            if isinstance(error, ModelError) and error.why and not altered:
+                message += f": {error.why}"
         secrets = hidden_in(error)
         message = mask(message, secrets)
         if isinstance(error, LedgerUnavailable) or _is_explained(error):

@@ -92,7 +92,7 @@ class Link:
             try:
                 answer = await self._look(client, card, answer.task)
             except Exception as error:
-                # Its words are worth more than the reason why it cannot be asked again.
+                # The answer so far is worth more than the reason why there is no later one.
                 logger.info("a task of the agent at %r cannot be looked at: %s", self._url, error)
                 break
         return answer

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from sayso import PluginError
 
@@ -52,6 +52,38 @@ class Row:
     updated: int
     body: bytes
     lease: float = 0.0
+
+
+class TaskStore(Protocol):
+    """The operations that the simple adapter needs from its store of tasks."""
+
+    async def open(self) -> None:
+        """Open it; raises PluginError for one that cannot be used."""
+        ...
+
+    async def close(self) -> None:
+        """Close it after what was asked of it is done."""
+        ...
+
+    async def get(self, owner: str, id: str) -> Row | None:
+        """The task `id` of `owner`."""
+        ...
+
+    async def change(self, owner: str, id: str, change: Callable[[Row | None], Row | None]) -> None:
+        """Put what `change` makes of the row in its place, as one step; None leaves it."""
+        ...
+
+    async def delete(self, owner: str, id: str) -> None:
+        """Forget the task `id` of `owner`."""
+        ...
+
+    async def lease(self, ids: Sequence[str], seconds: float) -> None:
+        """Prolong the leases of the tasks `ids` that have one; 0 seconds end them."""
+        ...
+
+    async def silent(self, states: Sequence[str]) -> list[Row]:
+        """The newest thousand tasks in these states that no process has leased."""
+        ...
 
 
 class Rows:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from sayso import Duration, Host, Plugin
+from sayso_a2a.rows import Rows, TaskStore
 
 _URL = re.compile(r"https?://[^?#\s]+")
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
@@ -81,6 +82,16 @@ class Settings(Plugin.Settings):
             except ValueError:
                 raise ValueError("expected names such as 'hooks.example', without a port") from None
         return [host.lower() for host in hosts]
+
+
+def task_store(host: Host, adapter: str, settings: Settings) -> TaskStore:
+    """The store for an adapter's tasks: PostgreSQL if the ledger is there, a file or memory."""
+    ledger = host.config.approvals.ledger or ""
+    if ledger.startswith("postgresql:"):
+        from sayso_a2a.postgres_rows import PostgresRows
+
+        return PostgresRows(adapter, ledger, ttl=settings.task_ttl, most=settings.max_tasks)
+    return Rows(adapter, task_file(host), ttl=settings.task_ttl, most=settings.max_tasks)
 
 
 def task_file(host: Host) -> Path | None:

@@ -20,11 +20,10 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from sayso import BodyReader, Data, Host, caller_of, read_body, standard_error
+from sayso import BodyReader, Data, Host, PluginError, caller_of, read_body, standard_error
 from sayso_a2a.card import base_url, custom_card, simple_card
 from sayso_a2a.incoming import PROTOCOL
-from sayso_a2a.rows import Rows
-from sayso_a2a.settings import Settings, task_file
+from sayso_a2a.settings import Settings, task_store
 from sayso_a2a.tasks import Tasks
 
 Answer = Callable[[Request], Awaitable[Response]]
@@ -52,8 +51,13 @@ class Simple:
         self._host = host
         self._settings = settings
         self._custom = custom_card(host, settings.agent_card)
-        rows = Rows("simple", task_file(host), ttl=settings.task_ttl, most=settings.max_tasks)
-        self._tasks = Tasks(host, rows, settings.approvals)
+        if settings.database and settings.adapter == "simple":
+            raise PluginError(
+                "plugin.a2a.database is where the adapter 'a2a' keeps its tasks; the adapter "
+                "'simple' keeps them where the ledger is: take it out, and set approvals.ledger "
+                "to 'postgresql://...' for several machines"
+            )
+        self._tasks = Tasks(host, task_store(host, "simple", settings), settings.approvals)
 
     def router(self) -> Router:
         """The routes."""

@@ -22,7 +22,7 @@ from sayso import (
 from sayso_a2a.artifacts import Json
 from sayso_a2a.incoming import PROTOCOL, Incoming
 from sayso_a2a.refusals import NotDecidedHere, TaskBusy, TaskUnknown, refusal_of
-from sayso_a2a.rows import Row, Rows
+from sayso_a2a.rows import Row, TaskStore
 from sayso_a2a.settings import Approvals
 from sayso_a2a.task import (
     BUSY,
@@ -47,7 +47,7 @@ logger = logging.getLogger("sayso.a2a")
 class Tasks:
     """Begins, continues, shows and cancels tasks; every turn is the host's."""
 
-    def __init__(self, host: Host, rows: Rows, approvals: Approvals) -> None:
+    def __init__(self, host: Host, rows: TaskStore, approvals: Approvals) -> None:
         self._host = host
         self._rows = rows
         self._approvals = approvals

@@ -16,6 +16,7 @@ from a2a_services import (
     Scripted,
     Serve,
     Service,
+    bearer,
     configured,
     events,
     message,
@@ -25,7 +26,7 @@ from a2a_services import (
     wait_for,
 )
 
-from sayso import Agent, Ask, Call, Caller, tool
+from sayso import Agent, Ask, Call, Caller, Config, tool
 
 APPROVED: dict[str, Any] = {"execute": True}
 REJECTED: dict[str, Any] = {"rejection_reason": "not today"}
@@ -214,3 +215,25 @@ def test_task_goes_on_with_the_input_that_its_approver_changed(serve: Serve) -> 
     path = f"/a2a/tasks/{simple['task_id']}"
     wait_for(lambda: service.http.get(path).json()["status"] == "completed")
     assert ran == ["db", "db"]
+
+
+def test_rule_on_approvers_holds_over_a2a_and_the_task_goes_on_after_their_decision(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    base = configured(tmp_path, guarded=True, adapter="a2a").model_dump(exclude_unset=True)
+    rules = [{"tool": "delete_pod", "approvers": ["bob"]}]
+    approvals = {**base["approvals"], "rules": rules}
+    config = Config.model_validate({**base, "approvals": approvals})
+    with running(cluster.agent, config) as service:
+        ann = Rpc(service, **bearer("ann"))
+        task = ann.task("delete web")
+        (call,) = proposals(task)
+        after = ann.task({"id": call["id"], **APPROVED}, taskId=task["id"])
+        assert after["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+        assert "others who may approve" in after["status"]["message"]["parts"][0]["text"]
+        assert cluster.deleted == []
+        data = {"approvals": [{"id": call["id"], **APPROVED}]}
+        body = {"messages": [{"role": "user", "content": "", "data": data}]}
+        assert service.http.post("/api/chat", json=body, headers=bearer("bob")).status_code == 200
+        wait_for(lambda: state(ann, task) == "TASK_STATE_COMPLETED")
+    assert cluster.deleted == ["web"]

@@ -1,4 +1,4 @@
-"""A task after a turn: the reply as an artifact, and the pending calls in words."""
+"""A turn as a task shows it: the reply as an artifact, and pending calls in words."""
 
 from __future__ import annotations
 

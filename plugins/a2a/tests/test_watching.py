@@ -1,4 +1,4 @@
-"""Waiting tasks are continued, and not too often."""
+"""The waiting tasks that are continued, and how often."""
 
 from __future__ import annotations
 

@@ -1,28 +1,18 @@
-"""The `anthropic` model: the messages API through the official SDK.
-
-The module imports the SDK, which takes seconds; it is itself imported only when an Anthropic model
-is configured, at start.
-"""
+"""A Claude model: the messages API through the official SDK."""
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 import anthropic
-import httpx2
 
-from sayso import Ask, ConfigError, ModelError, per_loop
+from sayso import Ask, ModelError
 from sayso.models.adapters import (
-    PLAIN,
-    REPLY,
+    Connection,
+    Key,
+    Learned,
     ModelEvent,
-    bounded,
-    certificates,
-    check_key,
-    checked_address,
     cut_off,
     drain,
     failure,
@@ -33,13 +23,23 @@ from sayso.models.adapters import (
     sent_names,
     status_fault,
 )
+from sayso_anthropic.models import abilities_of
+from sayso_anthropic.platforms import Client, Platform
 from sayso_anthropic.reply import Accumulator
-from sayso_anthropic.request import explain_config, keys_of, request
+from sayso_anthropic.request import (
+    LATE,
+    LIMITS,
+    OPTIONAL,
+    adapter_key,
+    explain_config,
+    keys_of,
+    request,
+)
 
-log = logging.getLogger("sayso.models")
-
-DEFAULT_MODEL = "claude-sonnet-5-5"
-
+_OLD_VERSION = "2023-06-01"
+"""Under the SDK's own version of the API temperature and its like are refused, even at their
+defaults."""
+_SAMPLING = ("temperature", "top_p", "top_k")
 _TYPES = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -51,76 +51,86 @@ _TYPES = {
     "overloaded_error": 529,
     "api_error": 500,
     "timeout_error": 504,
+    # Of Bedrock's streams.
+    "throttlingException": 429,
+    "serviceUnavailableException": 503,
+    "validationException": 400,
+    "modelTimeoutException": 504,
 }
 
 
-def connect(name: str, settings: Mapping[str, Any]) -> Anthropic:
-    """The model `name`, `claude-sonnet-5-5` when empty.
-
-    `settings`: `api_key` and `base_url` (default: as the SDK finds them), `timeout` in seconds
-    between two pieces of an answer (60), `retries` before the first piece (2). Raises ConfigError
-    when there are no credentials.
-    """
-    model = name or DEFAULT_MODEL
-    address = _root(str(settings.get("base_url") or os.environ.get("ANTHROPIC_BASE_URL") or ""))
-    if address:
-        checked_address(address, "anthropic", "https://api.anthropic.com")
-    seconds = float(settings.get("timeout", 60.0))
-    timeout = httpx2.Timeout(seconds, connect=min(seconds, 10.0))
-    limit = int(settings.get("reply", REPLY))
-    # Made once here, not on each loop.
-    trusted = certificates()
-
-    def client() -> anthropic.AsyncAnthropic:
-        return anthropic.AsyncAnthropic(
-            api_key=settings.get("api_key") or None,
-            base_url=address or None,
-            timeout=timeout,
-            # The SDK would wait for hours if a provider asks for it.
-            max_retries=0,
-            http_client=anthropic.DefaultAsyncHttpxClient(
-                verify=trusted, timeout=timeout, headers=PLAIN, event_hooks=bounded(limit)
-            ),
-        )
-
-    _check_credentials(client, model)
-    return Anthropic(model, per_loop(client), retries=int(settings.get("retries", 2)))
-
-
-def _root(address: str) -> str:
-    # The SDK adds both itself; for other clients, the address includes the version or the whole
-    # path.
-    return address.rstrip("/").removesuffix("/v1/messages").removesuffix("/v1")
-
-
-class Anthropic:
+class Claude:
     """A Claude model; a `Model`."""
 
-    provider = "anthropic"
     never_blocks = True
+    takes_attachments = (
+        "image/gif",
+        "image/jpeg",
+        "image/png",
+        "image/webp",
+        "application/pdf",
+    )
 
     def __init__(
-        self, name: str, client: Callable[[], anthropic.AsyncAnthropic], *, retries: int = 2
+        self,
+        name: str,
+        platform: Platform,
+        client: Callable[[], Client],
+        key: Key,
+        connection: Connection,
     ) -> None:
         self.name = name
-        self._client = client
-        self._retries = retries
+        self.provider = platform.name
+        self.platform = platform
+        self.client = client
+        self.key = key
+        self.connection = connection
+        self.context_window = abilities_of(name).window
+        self._learned: dict[str, Learned] = {}
         self._explained = False
 
     def __repr__(self) -> str:
-        return f"Anthropic({self.name!r})"
+        return f"Claude({self.provider!r}, {self.name!r})"
 
     def stream(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
         """Deltas as they come, then exactly one Reply, last. Raises only ModelError."""
+        call = _Call(self, ask)
         if not self._explained:
             self._explained = True
-            explain_config(ask.config, self.name)
-        return retried(lambda: self._events(ask), _failure, self._retries)
+            explain_config(ask.config, call.name, self.connection.effort)
+        return retried(call.events, call.failure, self.connection.retries, call.mended)
 
-    async def _events(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
+    def learned(self, name: str) -> Learned:
+        """The parameters that the model `name` has refused."""
+        if name not in self._learned:
+            omit = self.connection.omit
+            self._learned[name] = Learned(name, OPTIONAL, limits=LIMITS, omit=omit)
+        return self._learned[name]
+
+
+class _Call:
+    """One call of the model, with the calls that are made again for it."""
+
+    def __init__(self, model: Claude, ask: Ask) -> None:
+        self._model = model
+        self._ask = ask
+        self.name = ask.model or model.name
+        self._learned = model.learned(self.name)
+        self._sent: dict[str, Any] = {}
+        self._key = ""
+
+    async def events(self) -> AsyncGenerator[ModelEvent, None]:
+        """One attempt."""
+        model, ask = self._model, self._ask
         names = {sent: tool.name for sent, tool in sent_names(ask.tools).items()}
-        whole = Accumulator(names, keys_of(ask.tools), hold_text=ask.schema is not None)
-        async with await self._client().messages.create(**request(ask, self.name)) as stream:
+        adapter, hold = adapter_key(self.name), ask.schema is not None
+        whole = Accumulator(names, keys_of(ask.tools), adapter, hold_text=hold)
+        platform, effort = model.platform, model.connection.effort
+        self._sent = request(
+            ask, self.name, self._learned, effort, late_system=platform.late_system
+        )
+        messages = self._client().messages
+        async with await messages.create(**self._arguments()) as stream:
             events = aiter(stream)
             async for event in events:
                 for delta in whole.feed(_plain(event)):
@@ -128,59 +138,94 @@ class Anthropic:
                 if whole.reply is not None:
                     await drain(events)
         if whole.reply is None:
-            raise cut_off("anthropic", started=whole.started)
-        for last in last_events(whole.reply, ask, "anthropic"):
+            raise cut_off(model.provider, started=whole.started)
+        for last in last_events(whole.reply, ask, model.provider):
             yield last
+
+    def failure(self, error: Exception) -> ModelError:
+        """The ModelError for what an attempt raised."""
+        provider = self._model.provider
+        match error:
+            case anthropic.APIStatusError():
+                return self._refusal(error)
+            case anthropic.APITimeoutError():
+                return fault(provider, "timeout")
+            case anthropic.APIConnectionError():
+                return lost(provider, error)
+            case anthropic.CredentialsError():
+                return fault(provider, "auth")
+            case anthropic.AnthropicError():
+                return fault(provider, "protocol")
+        if type(error).__module__.partition(".")[0] in ("botocore", "google"):
+            return fault(provider, "auth")
+        return failure(provider, error)
+
+    async def mended(self, error: ModelError) -> bool:
+        """Whether the next attempt will differ."""
+        if error.kind == "auth" and not self._ask.key:
+            return await self._model.key.renewed(self._key)
+        return self._unplaced(error) or self._learned.learns(error, self._sent)
+
+    def _unplaced(self, error: ModelError) -> bool:
+        """Learn from a refusal of marks, or of a system message among the others, which stand in
+        no place of their own; False if it is of something else."""
+        if error.kind != "bad_request" or not self._ask.config.get("cache_system_prompt"):
+            return False
+        late = any(message["role"] == "system" for message in self._sent.get("messages", ()))
+        for name, named in (("cache_control", True), (LATE, late)):
+            word = "cache_control" if name == "cache_control" else "system"
+            if named and word in error.reason and name not in self._learned.left_out:
+                self._learned.left_out.add(name)
+                return True
+        return False
+
+    def _client(self) -> Client:
+        model = self._model
+        client = model.client()
+        self._key = self._ask.key or model.key.value
+        argument = model.platform.key_argument
+        if not self._key or self._key == getattr(client, argument):
+            return client
+        # It shares the connections of the first one.
+        changed: Any = {argument: self._key}
+        if header := model.connection.key_header:
+            changed["default_headers"] = {header: self._key}
+        return client.copy(**changed)
+
+    def _arguments(self) -> dict[str, Any]:
+        """The request as the SDK takes it."""
+        body = {**self._sent}
+        sampling = {key: body.pop(key) for key in _SAMPLING if key in body}
+        extra = {**sampling, **self._model.connection.extra_body}
+        if not sampling:
+            return body | ({"extra_body": extra} if extra else {})
+        if self._model.platform.dates_body:
+            return body | {"extra_body": {"anthropic_version": _OLD_VERSION, **extra}}
+        headers = {"anthropic-version": _OLD_VERSION}
+        return body | {"extra_body": extra, "extra_headers": headers}
+
+    def _refusal(self, error: anthropic.APIStatusError) -> ModelError:
+        # An error event within a stream comes with the stream's own status, 200.
+        status = error.status_code
+        if status < 400:
+            status = _TYPES.get(str(error.type or _kind(error.body)), 500)
+        body = error.body if error.body is not None else error.response.text
+        return status_fault(
+            self._model.provider,
+            status,
+            error.response.headers,
+            body,
+            secrets=(self._key, self._model.key.value, *self._ask.secrets),
+            model=self.name,
+        )
+
+
+def _kind(body: object) -> object:
+    inner = body.get("error") if isinstance(body, Mapping) else None
+    return inner.get("type") if isinstance(inner, Mapping) else None
 
 
 def _plain(event: Any) -> dict[str, Any]:
     if not isinstance(event, anthropic.BaseModel):
         raise TypeError("an event that is no object")
     return event.to_dict(warnings=False)
-
-
-def _check_credentials(client: Callable[[], anthropic.AsyncAnthropic], model: str) -> None:
-    way_out = (
-        "set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN, or a profile), or, to do without a "
-        "language model, SAYSO_MODEL__NAME=offline"
-    )
-    try:
-        probe = client()
-    except (anthropic.AnthropicError, ValueError, TypeError, OSError) as error:
-        kind = type(error).__name__
-        raise ConfigError(
-            f"the credentials or address for model 'anthropic:{model}' cannot be read ({kind}); "
-            f"{way_out}"
-        ) from None
-    header = "authorization" in os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "").lower()
-    if not (probe.api_key or probe.auth_token or probe.credentials or header):
-        raise ConfigError(f"there are no credentials for model 'anthropic:{model}'; {way_out}")
-    check_key(probe.api_key or probe.auth_token or "", f"anthropic:{model}")
-
-
-def _failure(error: Exception) -> ModelError:
-    match error:
-        case anthropic.APIStatusError():
-            return _status_failure(error)
-        case anthropic.APITimeoutError():
-            return fault("anthropic", "timeout")
-        case anthropic.APIConnectionError():
-            return lost("anthropic", error)
-        case anthropic.CredentialsError():
-            return fault("anthropic", "auth")
-        case anthropic.AnthropicError():
-            return fault("anthropic", "protocol")
-    return failure("anthropic", error)
-
-
-def _status_failure(error: anthropic.APIStatusError) -> ModelError:
-    # An error event within a stream has the stream's own status, 200.
-    status, kind = error.status_code, _token(error.type)
-    if status < 400:
-        status = _TYPES.get(kind, 500)
-    log.info("model provider 'anthropic': status %d, type %s", status, kind)
-    return status_fault("anthropic", status, error.response.headers)
-
-
-def _token(value: object) -> str:
-    return value if isinstance(value, str) and value.replace("_", "").isalnum() else "unknown"

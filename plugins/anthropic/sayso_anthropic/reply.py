@@ -30,18 +30,21 @@ class Accumulator:
     """Feed it each event as a JSON object; it returns the deltas, and the Reply once it is
     complete.
 
-    `names` and `keys` map the tools and parameters that were sent under another name. Raises
-    KeyError, TypeError or ValueError for an event that is not of the wire format.
+    `names` and `keys` tell the tools and their parameters that were sent under another name;
+    `adapter` is where a turn's `raw` holds its blocks.
+    Raises KeyError, TypeError or ValueError for an event that is not of the wire format.
     """
 
     def __init__(
         self,
         names: Mapping[str, str],
         keys: Mapping[str, Mapping[str, str]],
+        adapter: str,
         *,
         hold_text: bool,
     ) -> None:
         self._names = names
+        self._adapter = adapter
         self._keys = {
             tool: {sent: own for own, sent in found.items()} for tool, found in keys.items()
         }
@@ -51,6 +54,7 @@ class Accumulator:
         self._calls: dict[int, Call] = {}
         self._stop = "end_turn"
         self._usage: dict[str, int] = {}
+        self._thinking_tokens = 0
         self.started = False
         self.reply: Reply | None = None
 
@@ -133,7 +137,7 @@ class Accumulator:
         stop = stop_of(_STOPS.get(self._stop, "end_turn"), blocks)
         # The provider would not take back a broken message.
         whole = raw and stop not in ("max_tokens", "refusal")
-        turn = Turn("assistant", tuple(blocks), {"anthropic": raw} if whole else None)
+        turn = Turn("assistant", tuple(blocks), {self._adapter: raw} if whole else None)
         return Reply(turn, stop, self._counted())
 
     def _name(self, sent: str) -> str:
@@ -144,6 +148,8 @@ class Accumulator:
         for key, value in (usage or {}).items():
             if isinstance(value, int):
                 self._usage[key] = value
+            elif key == "output_tokens_details" and isinstance(value, Mapping):
+                self._thinking_tokens = value.get("thinking_tokens") or 0
 
     def _counted(self) -> Usage:
         return Usage(
@@ -151,4 +157,5 @@ class Accumulator:
             self._usage.get("output_tokens", 0),
             self._usage.get("cache_read_input_tokens", 0),
             self._usage.get("cache_creation_input_tokens", 0),
+            self._thinking_tokens,
         )

@@ -9,7 +9,7 @@ from asking import WEATHER, asked, assistant, calls_of, reply_of, said, user
 from providers import SECRET, AnthropicServer, sse, stream
 
 from sayso import Call, Model, ModelError, Result, Text, Thought, ToolDefinition, Turn, load_model
-from sayso_anthropic.request import version_of
+from sayso_anthropic.models import version_of
 
 # The client library warns about each model whose end is announced, and the next may be any of
 # these.
@@ -58,7 +58,7 @@ def test_current_models_get_no_sampling_parameter(
     body, version = sent(anthropic_server, "claude-opus-5-5")
     assert not {"temperature", "top_p", "top_k"} & body.keys()
     assert version == "2026-10-21"
-    assert body["max_tokens"] == 4096 and body["stream"] is True
+    assert body["max_tokens"] == 128_000 and body["stream"] is True
     assert body["thinking"] == {"type": "adaptive", "display": "summarized"}
     assert [r.levelname for r in caplog.records if "temperature" in r.message] == ["INFO"]
 
@@ -82,11 +82,7 @@ def test_sampling_that_the_user_set_is_left_out_with_one_warning(
         ("claude-sonnet-4-6", {}, {"temperature": 0.1}),
         ("claude-haiku-4-5", {}, {"temperature": 0.1}),
         ("claude-sonnet-4-6", {"top_p": 0.9}, {"top_p": 0.9}),
-        (
-            "claude-sonnet-4-6",
-            {"top_p": 0.9, "temperature": 0.0},
-            {"top_p": 0.9, "temperature": 0.0},
-        ),
+        ("claude-sonnet-4-6", {"top_p": 0.9, "temperature": 0.0}, {"temperature": 0.0}),
         ("claude-opus-4-5", {"top_p": 0.9, "temperature": 0.0}, {"temperature": 0.0}),
         ("claude-opus-4-5", {"top_k": 5}, {"temperature": 0.1, "top_k": 5}),
         ("claude-sonnet-4-6", {"thinking_level": "low", "temperature": 0.3}, {}),
@@ -134,15 +130,18 @@ def test_static_prompt_is_cached_and_the_context_stands_after_it(
 ) -> None:
     fields = {"system": "Static.", "context": "Now.", "config": {"cache_system_prompt": True}}
     body, _ = sent(anthropic_server, "claude-opus-5-5", **fields)
-    assert body["system"] == [
-        {"type": "text", "text": "Static.", "cache_control": {"type": "ephemeral"}},
-        {"type": "text", "text": "Now."},
-    ]
+    mark = {"cache_control": {"type": "ephemeral"}}
+    assert body["system"] == [{"type": "text", "text": "Static.", **mark}]
+    noted, late = body["messages"]
+    assert noted["content"] == [{"type": "text", "text": "hello", **mark}]
+    assert late == {"role": "system", "content": [{"type": "text", "text": "Now."}]}
+    body, _ = sent(anthropic_server, "claude-opus-4-7", **fields)
+    assert body["system"][1] == {"type": "text", "text": "Now."}, "it takes none behind the user's"
 
 
 def test_empty_static_prompt_is_never_marked(anthropic_server: AnthropicServer) -> None:
     fields = {"system": " ", "context": "Now.", "config": {"cache_system_prompt": True}}
-    body, _ = sent(anthropic_server, "claude-opus-5-5", **fields)
+    body, _ = sent(anthropic_server, "claude-opus-4-7", **fields)
     assert body["system"] == [{"type": "text", "text": "Now."}]
     body, _ = sent(anthropic_server, "claude-opus-5-5", config={"cache_system_prompt": True})
     assert "system" not in body
@@ -207,7 +206,7 @@ def test_thinking_is_shown_and_goes_back_verbatim(anthropic_server: AnthropicSer
     first = reply_of(found)
     assert "".join(e.text for e in found if isinstance(e, Thought)) == "The user asks."
     assert first.turn.raw == {
-        "anthropic": [
+        "anthropic@claude-sonnet-5-5": [
             {"type": "thinking", "thinking": "The user asks.", "signature": "c2lnbmF0dXJl"},
             {"type": "text", "text": "I look."},
             {"type": "tool_use", "id": "toolu_9", "name": "get_weather", "input": {"city": "Rome"}},
@@ -217,7 +216,7 @@ def test_thinking_is_shown_and_goes_back_verbatim(anthropic_server: AnthropicSer
     server.then(stream(server.message("Sunny.")))
     asked(made, user("weather?"), first.turn, user(Result("toolu_9", "sun")))
     body = server.requests[1].body
-    assert body["messages"][1]["content"] == first.turn.raw["anthropic"]
+    assert body["messages"][1]["content"] == first.turn.raw["anthropic@claude-sonnet-5-5"]
 
 
 def test_blocks_of_another_adapter_are_ignored(anthropic_server: AnthropicServer) -> None:
@@ -240,7 +239,9 @@ def test_unknown_blocks_are_kept_for_the_way_back(anthropic_server: AnthropicSer
     ]
     server.then(stream([*whole[:-2], *extra, *whole[-2:]]))
     reply = reply_of(asked(model(server)))
-    assert reply.turn.raw == {"anthropic": [{"type": "text", "text": "Fine."}, block]}
+    assert reply.turn.raw == {
+        "anthropic@claude-sonnet-5-5": [{"type": "text", "text": "Fine."}, block]
+    }
 
 
 def test_paused_turn_goes_back_as_it_is(anthropic_server: AnthropicServer) -> None:
@@ -253,7 +254,7 @@ def test_paused_turn_goes_back_as_it_is(anthropic_server: AnthropicServer) -> No
     assert said(asked(made, user("go"), paused.turn)) == "Found."
     messages = server.requests[1].body["messages"]
     assert [m["role"] for m in messages] == ["user", "assistant"]
-    assert messages[1]["content"] == (paused.turn.raw or {})["anthropic"]
+    assert messages[1]["content"] == (paused.turn.raw or {})["anthropic@claude-sonnet-5-5"]
 
 
 def test_usage_keeps_cached_tokens_apart(anthropic_server: AnthropicServer) -> None:

@@ -40,7 +40,9 @@ class Screen:
             case "text_delta":
                 self._text(str(event.get("text", "")))
             case "intermittent_update":
-                self.status(str(event.get("text", "")))
+                # Without text it says that the turn lives, and nothing else.
+                if text := str(event.get("text", "")):
+                    self.status(text)
             case "executed_tool_calls" as kind:
                 for call in listed(event, kind):
                     self._outcome(str(call.get("name")), str(call.get("output", "")))

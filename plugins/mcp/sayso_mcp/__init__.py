@@ -36,6 +36,12 @@ _ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^/?#*\s]+")
 _PAGE = re.compile(r"https?://[^/?#\s]+[^#\s]*")
 
 
+STICKY = (
+    "MCP sessions live in the service that opened them: a balancer before several services must "
+    "send each client to the same one, as nginx does with ip_hash; see docs/mcp.md"
+)
+
+
 class MCP(Plugin):
     """The MCP server beside the HTTP server, once a service, and the command `sayso mcp`."""
 
@@ -133,6 +139,8 @@ class MCP(Plugin):
         async with beside(host, settings) as where:
             if self.settings.transport != "stdio":
                 logger.info("MCP (%s) on %s", self.settings.transport, where)
+                if (host.config.approvals.ledger or "").startswith("postgresql:"):
+                    logger.warning(STICKY)
             yield
 
     def settings_beside(self, host: Host) -> Any:

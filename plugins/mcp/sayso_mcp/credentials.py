@@ -23,7 +23,7 @@ class ClientCredentials:
     client_secret: str = field(repr=False)
 
     def auth(self, url: str) -> httpx2.Auth:
-        """The authentication that adds a token to each request to the server at `url`."""
+        """The authentication of each request to the server at `url`: it adds a token."""
         from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 
         return ClientCredentialsOAuthProvider(

@@ -15,7 +15,7 @@ _HEADERS = {"cache-control": "public, max-age=300", "access-control-allow-origin
 
 
 class Resource:
-    """The information for clients about the server whose endpoint is `path`."""
+    """The metadata of the server whose endpoint is `path`, for clients."""
 
     def __init__(self, host: Host, settings: Any, path: str) -> None:
         self._path = path
@@ -66,6 +66,6 @@ class Resource:
 
 
 def _issuers(host: Host) -> list[str]:
-    """The issuer whose tokens `[auth]` accepts, if there is one."""
-    issuer = getattr(getattr(host.config.auth, "jwt", None), "issuer", None)
-    return [issuer] if issuer else []
+    """The issuer whose tokens `[auth]` takes, if it is one."""
+    auth = host.config.auth
+    return [auth.jwt.issuer] if auth.scheme == "jwt" and auth.jwt.issuer else []

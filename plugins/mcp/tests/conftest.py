@@ -107,6 +107,7 @@ async def serving(
     ran = Ran() if ran is None else ran
     sections = {k: settings.pop(k) for k in ("auth", "limits", "approvals_") if k in settings}
     drain = settings.pop("drain_timeout", 2.0)
+    plugins = settings.pop("plugins", ["mcp"])
     given = {"port": 0, "transport": "streamable-http", **settings}
     server = {
         "host": "127.0.0.1",
@@ -118,7 +119,7 @@ async def serving(
     }
     config = Config.model_validate(
         {
-            "plugins": ["mcp"],
+            "plugins": plugins,
             "plugin": {"mcp": given},
             "server": server,
             "approvals": sections.pop("approvals_", {}),

@@ -22,7 +22,7 @@ POD = {"name": "web"}
 
 
 def apps() -> list[Any]:
-    """The capability of a client that shows apps."""
+    """The extension that a client declares if it shows apps."""
     return [advertise(EXTENSION, {"mimeTypes": [MIME]})]
 
 

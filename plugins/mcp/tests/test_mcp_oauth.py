@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,13 +14,20 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import httpx2
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from test_mcp_client import call, using
 
 from sayso_mcp import ClientCredentials, mcp_server
 
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 TOKENS = {"scheme": "bearer", "tokens": {"agent": "token-x"}}
+INITIALIZE = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "raw", "version": "1"},
+}
 TRANSPORTS = pytest.mark.parametrize("transport", ["streamable-http", "sse"])
 
 
@@ -159,3 +167,41 @@ def test_credentials_are_for_an_address_without_others(server: str) -> None:
     mine = ClientCredentials("https://login.example", "sayso", "secret-1")
     with pytest.raises(ValueError, match="oauth is for a URL"):
         mcp_server(server, oauth=mine)
+
+
+def test_token_of_the_issuer_is_taken_for_this_server_alone(tmp_path: Path, serve: Any) -> None:
+    made = ec.generate_private_key(ec.SECP256R1())
+    algorithm: Any = jwt.algorithms.get_default_algorithms()["ES256"]
+    public = algorithm.to_jwk(made.public_key(), as_dict=True)
+    (tmp_path / "jwks.json").write_text(
+        json.dumps({"keys": [{**public, "kid": "k", "use": "sig"}]})
+    )
+    issuer, here = "https://login.example", "https://tools.example/mcp"
+
+    def token(audience: str) -> str:
+        claims = {"iss": issuer, "aud": audience, "sub": "ann", "exp": int(time.time()) + 600}
+        return jwt.encode(claims, made, "ES256", {"kid": "k"})
+
+    auth = {
+        "scheme": "jwt",
+        "jwt": {"issuer": issuer, "audience": here, "jwks": str(tmp_path / "jwks.json")},
+    }
+
+    async def run() -> None:
+        async with (
+            serve(auth=auth, plugins=["mcp", "jwt"], url=here) as served,
+            httpx2.AsyncClient(timeout=60) as http,
+        ):
+            for audience, taken in ((here, True), ("https://other.example/mcp", False)):
+                headers = {**HEADERS, "authorization": f"Bearer {token(audience)}"}
+                call = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}
+                answer = await http.post(served.url, json=call, headers=headers)
+                assert (answer.status_code == 200) is taken, answer.text
+            challenge = answer.headers["www-authenticate"]
+            assert 'error="invalid_token"' in challenge
+            path = served.url.replace("/mcp", "/.well-known/oauth-protected-resource/mcp")
+            assert path.replace("http://", "").partition("/")[2] in challenge
+            metadata = (await http.get(path)).json()
+            assert (metadata["resource"], metadata["authorization_servers"]) == (here, [issuer])
+
+    asyncio.run(run())

@@ -21,8 +21,9 @@ from sayso import (
     load_model,
     tool,
 )
-from sayso.models.adapters import dump_turns, load_turns
-from sayso_openai.request import explain_config, request
+from sayso.models.adapters import Connection, Learned, dump_turns, load_turns
+from sayso_openai.dialects import dialect_of
+from sayso_openai.request import OPTIONAL, explain_config, request
 
 DONE = b"data: [DONE]\n\n"
 
@@ -30,6 +31,11 @@ DONE = b"data: [DONE]\n\n"
 def model(server: OpenAIServer, **settings: Any) -> Model:
     known = {**server.settings(), "timeout": 60, "retries": 0}
     return load_model("openai:some-model", known | settings)
+
+
+def body(ask: Ask, name: str, preset: str = "openai") -> dict[str, Any]:
+    """The request for a model that has refused nothing yet."""
+    return request(ask, name, dialect_of(preset, name), Learned(name, OPTIONAL), Connection())
 
 
 def answered(server: OpenAIServer, *chunks: bytes) -> Any:
@@ -57,8 +63,8 @@ def test_conversation_is_sent_as_chat_messages(openai_server: OpenAIServer) -> N
         system="S",
         context="C",
     )
-    body = server.requests[0].body
-    assert body["messages"] == [
+    sent = server.requests[0].body
+    assert sent["messages"] == [
         {"role": "system", "content": "S\n\nC"},
         {"role": "user", "content": "weather?"},
         {
@@ -75,9 +81,9 @@ def test_conversation_is_sent_as_chat_messages(openai_server: OpenAIServer) -> N
         {"role": "tool", "tool_call_id": "c1", "content": "Error: no such city"},
         {"role": "user", "content": "try Rome"},
     ]
-    assert body["stream_options"] == {"include_usage": True}
-    assert (body["temperature"], body["max_tokens"]) == (0.1, 4096)
-    assert body["tools"][0]["function"]["parameters"] == WEATHER.input_schema
+    assert sent["stream_options"] == {"include_usage": True}
+    assert sent["temperature"] == 0.1 and "max_tokens" not in sent
+    assert sent["tools"][0]["function"]["parameters"] == WEATHER.input_schema
 
 
 def test_call_whose_end_is_unknown_is_told_as_that_and_as_no_error(
@@ -103,7 +109,7 @@ def test_schema_of_a_tool_holds_nothing_that_openai_refuses() -> None:
     either = {"properties": {"items": {"type": ["array", "null"]}, "all": True}}
     close = either | {"type": "object", "not": {"required": ["items", "all"]}, "enum": [{}]}
     tools = [ToolDefinition("draw", "", draw.input_schema), ToolDefinition("close", "", close)]
-    sent = request(Ask((user("go"),), tools=tools), "gpt-4.1", official=True)["tools"]
+    sent = body(Ask((user("go"),), tools=tools), "gpt-4.1")["tools"]
     drawn, closed = (each["function"]["parameters"] for each in sent)
     numbers = {"maxItems": 2, "minItems": 2, "prefixItems": [{"type": "number"}] * 2}
     assert drawn["properties"]["line"] == {"type": "array", **numbers, "items": {}}
@@ -119,40 +125,41 @@ def test_no_key_is_needed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "official", "config", "expected"),
+    ("name", "config", "expected"),
     [
-        ("llama", False, {}, {"temperature": 0.1}),
-        ("llama", False, {"top_p": 0.5}, {"top_p": 0.5}),
+        ("llama", {}, {"temperature": 0.1}),
+        ("llama", {"top_p": 0.5}, {"top_p": 0.5}),
         (
             "llama",
-            False,
             {"top_k": 5, "thinking_level": "low"},
             {"temperature": 0.1, "top_k": 5, "reasoning_effort": "low"},
         ),
-        ("gpt-4.1", True, {"top_k": 5, "thinking_level": "low"}, {"temperature": 0.1}),
+        ("gpt-4.1", {"top_k": 5, "thinking_level": "low"}, {"temperature": 0.1}),
         (
             "gpt-5.5",
-            True,
             {"temperature": 0.3, "thinking_level": "high"},
             {"reasoning_effort": "high"},
         ),
     ],
 )
 def test_config_is_sent_as_far_as_the_endpoint_takes_it(
-    name: str, official: bool, config: Any, expected: Any
+    name: str, config: Any, expected: Any
 ) -> None:
-    body = request(Ask((user("hi"),), config=config), name, official=official)
+    sent = body(Ask((user("hi"),), config=config), name)
     keys = ("temperature", "top_p", "top_k", "reasoning_effort")
-    assert {key: body[key] for key in keys if key in body} == expected
-    assert ("max_completion_tokens" if official else "max_tokens") in body
+    assert {key: sent[key] for key in keys if key in sent} == expected
+    assert not {"max_tokens", "max_completion_tokens"} & sent.keys(), "the model's own maximum"
 
 
 def test_config_that_is_left_out_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="sayso")
-    explain_config({"temperature": 0.3}, "gpt-5.5", official=True)
-    explain_config({}, "gpt-5.5", official=True)
-    explain_config({"top_k": 3}, "gpt-4.1", official=True)
-    explain_config({"top_k": 3}, "llama", official=False)
+    for name, config in (
+        ("gpt-5.5", {"temperature": 0.3}),
+        ("gpt-5.5", {}),
+        ("gpt-4.1", {"top_k": 3}),
+        ("llama", {"top_k": 3}),
+    ):
+        explain_config(config, dialect_of("openai", name), name)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
     assert {record.name for record in caplog.records} == {"sayso.models"}
 
@@ -452,7 +459,7 @@ def test_fields_of_another_model_are_not_sent(key: str, sent: str | None) -> Non
     called = Turn("assistant", [Call("c", "get_weather", {})], {key: [own]})
     (called,) = load_turns(json.loads(json.dumps(dump_turns([called]))))
     ask = Ask((user("weather?"), called, user(Result("c", "sunny"))), tools=(WEATHER,))
-    message = request(ask, "some-model", official=False)["messages"][1]
+    message = body(ask, "some-model")["messages"][1]
     assert message.get("reasoning_content") == sent
     assert ("extra_content" in message["tool_calls"][0]) is (sent is not None)
 

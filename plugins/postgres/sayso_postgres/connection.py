@@ -63,9 +63,9 @@ SELECT head.chain, head.seq, ?::float8, head.previous, head.hash, ?
 FROM (SELECT 1) AS one LEFT JOIN head ON true
 """
 SETTINGS = """
-SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '8s', true),
-    set_config('statement_timeout', '8s', true),
-    set_config('idle_in_transaction_session_timeout', '10s', true)
+SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '5s', true),
+    set_config('statement_timeout', '6s', true),
+    set_config('idle_in_transaction_session_timeout', '3s', true)
 """
 """The settings of one transaction."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -26,6 +26,7 @@ from sayso.ledger.sql import (
     Lane,
     MustWrite,
     Outcome,
+    SqlTransaction,
     Work,
     Writer,
     first_heads,
@@ -46,24 +47,26 @@ _TABLES = f"""{TABLES.format(text='TEXT COLLATE "C"')}{first_heads()}"""
 _FIND = "SELECT to_regclass('sayso_meta')::text"
 _RENEW = tuple(
     f"UPDATE {table} SET lease = extract(epoch FROM clock_timestamp())::float8 + %s WHERE id IN "
-    f"(SELECT id FROM {table} WHERE owner = %s AND state = '{state}' ORDER BY id FOR UPDATE)"
+    f"(SELECT id FROM {table} WHERE owner = %s AND state = '{state}' AND id = ANY(%s) "
+    "ORDER BY id FOR UPDATE)"
     for table, state in (("sayso_turns", "RESUMING"), ("sayso_proposals", "EXECUTING"))
 )
 """Locks rows in the same order as works, so that no two wait for each other."""
 _SESSION = """
 SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET synchronous_commit = on;
-SET lock_timeout = '8s';
-SET statement_timeout = '8s';
-SET idle_in_transaction_session_timeout = '10s';
+SET lock_timeout = '5s';
+SET statement_timeout = '6s';
+SET idle_in_transaction_session_timeout = '3s';
 SET tcp_keepalives_idle = 5;
 SET tcp_keepalives_interval = 2;
 SET tcp_keepalives_count = 3;
 SELECT set_config(name, '5000', false) FROM pg_settings WHERE name = 'tcp_user_timeout';
 """
-"""A machine that vanishes in the middle of a batch would keep the lock on the head for hours: while
-the server waits for the rest of the batch, none of its other limits applies. Version 11 has no such
-timeout."""
+"""A process that stands still inside a transaction has its session ended before those that wait for
+its locks time out. A machine that vanishes in the middle of a batch would keep the lock on the head
+for hours: while the server waits for the rest of the batch, none of its other limits applies.
+Version 11 has no `tcp_user_timeout`."""
 SETTLING = 5.0
 """Seconds for the server's answers to the first statements on a connection."""
 OPENING = 20.0
@@ -126,16 +129,19 @@ class PostgresStore:
             raise LedgerUnavailable("the approvals store is closed")
         return await self._writer.run(work)
 
-    def renew(self, owner: str, seconds: float) -> None:
+    async def check(self) -> None:
+        await self.run(SqlTransaction.touch)  # type: ignore[arg-type]
+
+    def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
         with self._renewing:
             if self._writer is None:
                 raise LedgerUnavailable("the approvals store is closed")
             try:
-                self._renew(owner, seconds)
+                self._renew(owner, seconds, ids)
             except psycopg.Error:
                 self._renewer.cut()
                 try:
-                    self._renew(owner, seconds)
+                    self._renew(owner, seconds, ids)
                 except psycopg.Error as error:
                     self._renewer.cut()
                     raise unavailable(error, self._explained(error)) from error
@@ -150,11 +156,12 @@ class PostgresStore:
         """False: only an expired lease shows it."""
         return False
 
-    def _renew(self, owner: str, seconds: float) -> None:
+    def _renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
         raw = self._renewer.live()
+        keys = sorted(map(key, ids))
         with answered(raw, min(self._patience, seconds / 3)):
             for sql in _RENEW:
-                raw.execute(sql.encode(), (seconds, key(owner)))
+                raw.execute(sql.encode(), (seconds, key(owner), keys))
 
     def _connect(self) -> Raw:
         connection = Raw.connect(autocommit=True, prepare_threshold=None, **self._parameters)

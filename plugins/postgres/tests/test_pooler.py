@@ -118,7 +118,7 @@ def test_a_pooler_between_transactions_is_no_fault(pooler: tuple[Pooler, str]) -
             await put(store, proposal("d", state="EXECUTING", owner=owner))
             # One more than psycopg waits for before it prepares a statement by itself.
             for _ in range(6):
-                await asyncio.to_thread(store.renew, "me", 60.0)
+                await asyncio.to_thread(store.renew, "me", 60.0, ["d"])
             renewed = (await get(store, "d")).owner
             assert renewed is not None
             assert renewed.lease > 60.0
@@ -132,7 +132,7 @@ def test_nothing_of_the_store_stays_in_a_session_that_a_pooler_gives_others(
     async def work() -> None:
         async with opened(lambda: PostgresStore(pooler[1])) as store:
             await put(store, proposal("a"))
-            await asyncio.to_thread(store.renew, "me", 60.0)
+            await asyncio.to_thread(store.renew, "me", 60.0, ["a"])
 
     asyncio.run(asyncio.wait_for(work(), 120))
     assert pooler[0].left == []

@@ -170,10 +170,10 @@ def test_a_lost_server_refuses_works_until_it_is_back(proxy: tuple[Proxy, str]) 
             errors = await asyncio.gather(*(refused(store) for _ in range(20)))
             assert len(errors) == 20
             with pytest.raises(LedgerUnavailable):
-                store.renew("me", 10)
+                store.renew("me", 10, ["a"])
             between.back()
             await put(store, proposal("b"))
-            store.renew("me", 10)
+            store.renew("me", 10, ["a"])
             assert await get(store, "a") == proposal("a")
             assert await get(store, "refused") is None
 
@@ -185,14 +185,14 @@ def test_a_restart_while_idle_is_not_noticed(postgres_url: str) -> None:
         async with opened(lambda: PostgresStore(postgres_url)) as store:
             assert isinstance(store, PostgresStore)
             await put(store, proposal("a"))
-            store.renew("me", 10)
+            store.renew("me", 10, ["a"])
             with psycopg.connect(postgres_url) as db:
                 for connection in (store._lanes[0], store._renewer):
                     assert connection._raw
                     pid = connection._raw.info.backend_pid
                     db.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))
             await put(store, proposal("b"))
-            store.renew("me", 10)
+            store.renew("me", 10, ["a"])
 
     run(work)
 
@@ -246,9 +246,9 @@ def test_a_lease_is_renewed_past_a_connection_that_never_answers(
     async def work() -> None:
         async with opened(lambda: PostgresStore(url, patience=2)) as store:
             await put(store, proposal("a", state="EXECUTING", owner=Owner("me", "boot", 1, 5.0)))
-            await asyncio.to_thread(store.renew, "me", 1.0)
+            await asyncio.to_thread(store.renew, "me", 1.0, ["a"])
             between.strand()
-            await asyncio.wait_for(asyncio.to_thread(store.renew, "me", 3600.0), 60)
+            await asyncio.wait_for(asyncio.to_thread(store.renew, "me", 3600.0, ["a"]), 60)
             await settled(store)
             row = await get(store, "a")
             assert row
@@ -269,7 +269,7 @@ def test_a_server_that_never_answers_holds_up_no_close(
         store = PostgresStore(url)
         await store.open()
         between.last_words = last_words
-        renewing = asyncio.create_task(asyncio.to_thread(store.renew, "me", 3600.0))
+        renewing = asyncio.create_task(asyncio.to_thread(store.renew, "me", 3600.0, ["a"]))
         while between.flowing.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await asyncio.wait_for(store.close(), 30)
@@ -295,11 +295,11 @@ def test_a_server_that_is_silent_on_a_new_connection_holds_up_no_work_for_good(
             between.back()
             await asyncio.wait_for(refused(store), 60)
             with pytest.raises(LedgerUnavailable):
-                await asyncio.wait_for(asyncio.to_thread(store.renew, "me", 3600.0), 60)
+                await asyncio.wait_for(asyncio.to_thread(store.renew, "me", 3600.0, ["a"]), 60)
             between.last_words = b""
             between.strand()
             await settled(store)
-            store.renew("me", 10)
+            store.renew("me", 10, ["a"])
 
     run(work)
 
@@ -447,6 +447,38 @@ def test_works_on_other_calls_do_not_wait_for_one_that_is_held_up(postgres_url: 
                 assert list(row) == ["b"]
                 assert not held_up.done()
             assert list(await held_up) == ["a"]
+
+    run(work)
+
+
+def test_process_that_stands_still_in_a_transaction_holds_others_up_for_three_seconds(
+    postgres_url: str,
+) -> None:
+    stopped, goes_on = threading.Event(), threading.Event()
+
+    def stand_still(tx: Transaction) -> None:
+        tx.proposals(["a"])
+        stopped.set()
+        goes_on.wait(120)
+        tx.put(proposal("a", output="late"))
+
+    async def work() -> None:
+        async with (
+            opened(lambda: PostgresStore(postgres_url, patience=60)) as frozen,
+            opened(lambda: PostgresStore(postgres_url)) as other,
+        ):
+            await put(other, proposal("a"))
+            standing = asyncio.create_task(frozen.run(stand_still))
+            await asyncio.to_thread(stopped.wait)
+            began = time.monotonic()
+            assert list(await other.run(lambda tx: tx.proposals(["a"]))) == ["a"]
+            assert time.monotonic() - began < 5
+            goes_on.set()
+            with pytest.raises(LedgerUnavailable):
+                await standing
+            row = await get(other, "a")
+            assert row is not None
+            assert row.output is None, "it was undone when its session ended"
 
     run(work)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from sayso import Agent, Ask, Host, Message, Model, Reply, Text, Turn, load_model
 from sayso_router.decisions import Decision, decision_of
@@ -47,10 +46,8 @@ def model_for(host: Host, name: str | None) -> Model:
         name = FAST_MODELS.get(own.provider)
     if name is None:
         return own
-    settings: dict[str, Any] = {"timeout": host.config.model.timeout}
-    if name.partition(":")[0] == own.provider and host.config.model.base_url:
-        settings["base_url"] = host.config.model.base_url
-    return load_model(name, settings)
+    same = name.partition(":")[0] == own.provider
+    return load_model(name, host.config.model_connection(own=same))
 
 
 class ModelRouter:

@@ -21,7 +21,8 @@ from sayso.ledger.conformance.samples import (
 
 
 async def a_renewal_extends_held_rows_only(factory: Factory) -> None:
-    """Leases of EXECUTING proposals and RESUMING turns of that owner, from another thread."""
+    """Leases of EXECUTING proposals and RESUMING turns of that owner, of those that are named, from
+    another thread."""
 
     def held(name: str) -> Owner:
         return Owner(name, "boot", 1, 5.0)
@@ -30,20 +31,25 @@ async def a_renewal_extends_held_rows_only(factory: Factory) -> None:
         await put(
             store,
             proposal("mine", state="EXECUTING", owner=held("me")),
+            proposal("lost", state="EXECUTING", owner=held("me")),
             proposal("done", state="DONE", owner=held("me")),
             proposal("other", state="EXECUTING", owner=held("you")),
             turn("mine", state="RESUMING", owner=held("me")),
+            turn("lost", state="RESUMING", owner=held("me")),
             turn("ended", state="ENDED", owner=held("me"), ended=9.0),
         )
         store.hold("me")
-        await asyncio.to_thread(store.renew, "me", 100.0)
+        named = ["mine", "done", "other", "ended", "unknown"]
+        await asyncio.to_thread(store.renew, "me", 100.0, named)
 
         def leases(tx: Transaction) -> list[float]:
-            rows = tx.proposals(["mine", "done", "other"])
-            turns = tx.turns(["mine", "ended"])
+            rows = tx.proposals(["mine", "lost", "done", "other"])
+            turns = tx.turns(["mine", "lost", "ended"])
             owners = [
                 rows["mine"].owner,
                 turns["mine"].owner,
+                rows["lost"].owner,
+                turns["lost"].owner,
                 rows["done"].owner,
                 rows["other"].owner,
                 turns["ended"].owner,
@@ -57,7 +63,7 @@ async def a_renewal_extends_held_rows_only(factory: Factory) -> None:
         first, second, *rest = await store.run(leases)
         assert 50 < first <= 100
         assert 50 < second <= 100
-        assert rest == [5.0, 5.0, 5.0]
+        assert rest == [5.0, 5.0, 5.0, 5.0, 5.0]
 
 
 async def a_renewal_waits_for_a_running_transaction(factory: Factory) -> None:
@@ -68,7 +74,7 @@ async def a_renewal_waits_for_a_running_transaction(factory: Factory) -> None:
 
         def work(tx: Transaction) -> None:
             row = tx.proposals(["a"])["a"]
-            thread = threading.Thread(target=store.renew, args=("me", 100.0))
+            thread = threading.Thread(target=store.renew, args=("me", 100.0, ["a"]))
             thread.start()
             threads.append(thread)
             thread.join(0.2)

@@ -14,7 +14,7 @@ from sayso_a2a.settings import Settings
 RPC = "/a2a/rpc"
 REST = "/a2a/rest"
 EXTENSION = "urn:sayso:a2a:approvals:1"
-"""The name of the form of proposals and decisions as data parts; another form has another name."""
+"""The name of the form of proposals and decisions as data parts; another form gets another name."""
 
 _MODES = ["text/plain", "application/json"]
 _BOTH = {"inputModes": _MODES, "outputModes": _MODES}

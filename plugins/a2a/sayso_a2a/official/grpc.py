@@ -62,7 +62,7 @@ async def serving(host: Host, handler: Handler, port: int) -> AsyncIterator[int]
 
 
 def _authentication(host: Host) -> Any:
-    """Identifies the caller before a call is handled, by `[auth]` and the plugins."""
+    """An interceptor that authenticates each caller, by `[auth]` and the plugins."""
     import grpc
 
     class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc]

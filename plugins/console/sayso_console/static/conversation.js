@@ -204,8 +204,11 @@ function take(event, reply, entry) {
       break;
     }
     case "intermittent_update":
-      entry.pause = true;
-      if (event.text) reply.status(event.text);
+      // Without text it says that the turn lives, and nothing else.
+      if (event.text) {
+        entry.pause = true;
+        reply.status(event.text);
+      }
       break;
     case "tool_calls":
       entry.data.tool_calls = event.tool_calls;
