@@ -1,7 +1,7 @@
-"""Whatever breaks, and when: no call runs twice, and each caller gets an answer that is true.
+"""No call runs twice, and each caller gets a true answer, whatever fails at any time.
 
 `make faults` runs it for hours (`SECONDS`), from a seed of the day (`SEED`); a failure names its
-own. In between, a minute of it.
+own. The ordinary tests run it for a minute.
 """
 
 from __future__ import annotations
