@@ -1,7 +1,7 @@
 """Whatever breaks, and when: no call runs twice, and each caller gets an answer that is true.
 
 `make faults` runs it for hours (`SECONDS`), from a seed of the day (`SEED`); a failure names its
-own. In between, a minute of it.
+own. Without it, `make test-all` tries each fault a few times.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from sayso.ledger import Store
 from sayso.ledger.log import verify_store
 from sayso.ledger.sqlite import SqliteStore
 from sayso_postgres.store import PostgresStore
+
+pytestmark = pytest.mark.slow
 
 SECONDS = float(os.environ.get("SECONDS", "12"))
 """For how long each store is tried."""
