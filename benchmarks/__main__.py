@@ -98,7 +98,7 @@ def page(found: Report) -> str:
     parts = [report.heading(found)]
     if found.turns:
         parts.append(report.turns(list(found.turns.values())))
-    parts += [report.others(found.others), "**What was wanted**", goals.table(found)]
+    parts += [report.others(found.others), "**Goals**", goals.table(found)]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -44,8 +44,8 @@ def make(folder: Path, requirements: Sequence[str]) -> Path:
 def installed(python: str | Path) -> dict[str, str]:
     """The version of each distribution of an environment, by its name in small letters."""
     # Isolated: packages in PYTHONPATH do not belong to the environment.
-    told = subprocess.run([str(python), "-I", "-c", _VERSIONS], capture_output=True, check=True)
-    found: dict[str, str] = json.loads(told.stdout)
+    reported = subprocess.run([str(python), "-I", "-c", _VERSIONS], capture_output=True, check=True)
+    found: dict[str, str] = json.loads(reported.stdout)
     return dict(sorted(found.items()))
 
 

@@ -67,7 +67,7 @@ class Client(asyncio.Protocol):
         self.running = True
         self.error: str | None = None
         self.pieces: list[bytes] = []
-        self.begun = 0.0
+        self.started_at = 0.0
         self.first = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -83,7 +83,7 @@ class Client(asyncio.Protocol):
             return
         self.pieces.clear()
         self.first = 0.0
-        self.begun = time.perf_counter()
+        self.started_at = time.perf_counter()
         self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
@@ -93,8 +93,8 @@ class Client(asyncio.Protocol):
             self.first = now
         if not self.is_whole(data):
             return
-        self.timings.whole.append(now - self.begun)
-        self.timings.first.append((self.first or now) - self.begun)
+        self.timings.whole.append(now - self.started_at)
+        self.timings.first.append((self.first or now) - self.started_at)
         if not self.is_good():
             self.fail(repr(b"".join(self.pieces)[:300]))
         elif self.running:

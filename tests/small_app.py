@@ -111,15 +111,15 @@ class SmallApp:
         self.host.streams += 1
         stopping = asyncio.create_task(self.host.stopping.wait())
         while True:
-            heard = asyncio.create_task(receive())
-            await asyncio.wait([heard, stopping], return_when=asyncio.FIRST_COMPLETED)
+            received = asyncio.create_task(receive())
+            await asyncio.wait([received, stopping], return_when=asyncio.FIRST_COMPLETED)
             if stopping.done():
-                heard.cancel()
+                received.cancel()
                 await send({"type": "websocket.send", "text": '{"type": "error"}'})
                 self._ended()
                 await receive()
                 return
-            message = heard.result()
+            message = received.result()
             if message["type"] == "websocket.disconnect":
                 stopping.cancel()
                 self._ended()

@@ -171,13 +171,13 @@ def test_report_is_kept_and_read_again(tmp_path: Path) -> None:
 
 
 def test_report_says_what_is_reached_and_what_is_not() -> None:
-    told = goals.table(made_up())
-    assert "| small turn, 32 connections | CPU: × plain | ≥ 2 | ≥ 3 | 3 | stretch |" in told
-    assert "| start | first /health: × plain | ≤ 1.1 | ≤ 0.95 | 1.3 | **missed** |" in told
-    told_turns = report.turns(list(made_up().turns.values()))
-    assert "| small turn, 1 connection | plain | 300 | 3.00 (3.00 to 3.00) |" in told_turns
-    assert "| start | idle MB | ≤ 45 |  | 44 | reached |" in told
-    assert "agno" not in told
+    reported = goals.table(made_up())
+    assert "| small turn, 32 connections | CPU: × plain | ≥ 2 | ≥ 3 | 3 | stretch |" in reported
+    assert "| start | first /health: × plain | ≤ 1.1 | ≤ 0.95 | 1.3 | **missed** |" in reported
+    turn_table = report.turns(list(made_up().turns.values()))
+    assert "| small turn, 1 connection | plain | 300 | 3.00 (3.00 to 3.00) |" in turn_table
+    assert "| start | idle MB | ≤ 45 |  | 44 | reached |" in reported
+    assert "agno" not in reported
 
 
 def test_each_goal_names_a_measurement_that_there_is() -> None:
@@ -196,9 +196,9 @@ def test_report_replaces_what_stands_between_the_marks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [["--help"], ["--list"]], ids=" ".join)
 def test_command_line_teaches(options: list[str]) -> None:
     command = [sys.executable, "-m", "benchmarks", *options]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    reported = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in ("small turn", "growth of ledger rows") if "--list" in options else ("--only",):
-        assert name in told
+        assert name in reported
 
 
 def test_unknown_name_is_refused_with_the_way_out() -> None:
@@ -211,10 +211,10 @@ def test_unknown_name_is_refused_with_the_way_out() -> None:
 def test_page_holds_the_versions_and_every_scenario() -> None:
     from benchmarks.__main__ import page
 
-    told = page(made_up())
-    assert re.search(r"fastapi \d", told)
+    reported = page(made_up())
+    assert re.search(r"fastapi \d", reported)
     for name in lines():
-        assert name in told
+        assert name in reported
 
 
 def lines() -> Iterator[str]:

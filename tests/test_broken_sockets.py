@@ -28,12 +28,12 @@ HANDSHAKE = (
 )
 LARGE = b"x" * 2 * 2**20
 WHOLE = bytes(Frame(Opcode.TEXT, LARGE).serialize(mask=True))
-BEGUN = bytes(Frame(Opcode.TEXT, LARGE, fin=False).serialize(mask=True))
+STARTED = bytes(Frame(Opcode.TEXT, LARGE, fin=False).serialize(mask=True))
 BROKEN = {
     "part of a frame": WHOLE[:-10],
     "a frame without JSON": WHOLE,
-    "a part of a message": BEGUN,
-    "no frame behind a part": BEGUN + b"\xff\xff",
+    "a part of a message": STARTED,
+    "no frame behind a part": STARTED + b"\xff\xff",
     "an unmasked frame": WHOLE + b"\x81\x05hello",
 }
 CONNECTIONS = 100

@@ -1,4 +1,4 @@
-"""What a turn has sent is kept for those who read it again, and for nobody else."""
+"""A turn's frames are kept for their owner, who may read them again, and for nobody else."""
 
 from __future__ import annotations
 

@@ -233,8 +233,8 @@ def test_start_tells_of_variables_that_are_no_settings_but_not_of_a_callers_toke
         "auth.tokens": {"ann": "env:SAYSO_OF_ANN"},
     }
     app = create_app(Agent(model="offline"), config=load_config(overrides=overrides))
-    told = [line for line in app.host.describe() if "is no setting" in line]
-    assert told == ["warning: environment SAYSO_COLOUR is no setting"]
+    reported = [line for line in app.host.describe() if "is no setting" in line]
+    assert reported == ["warning: environment SAYSO_COLOUR is no setting"]
 
 
 def not_used(**given: Any) -> list[str]:
@@ -253,8 +253,8 @@ def test_start_tells_of_options_of_a_plugin_that_nobody_switched_on(
     assert not_used(config=load_config(overrides=overrides | {"server.mcp": False})) == []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SAYSO_SERVER__STATE_DIR", str(tmp_path))
-    told = not_used(a2a_adapter="both", a2a_agent_card={"name": "Kube"})
-    assert [line.partition(":")[2].strip() for line in told] == [
+    reported = not_used(a2a_adapter="both", a2a_agent_card={"name": "Kube"})
+    assert [line.partition(":")[2].strip() for line in reported] == [
         "keyword a2a_adapter is not used: plugin 'a2a' is not active; switch it on by a2a=True",
         "keyword a2a_agent_card is not used: plugin 'a2a' is not active; switch it on by a2a=True",
     ]
@@ -275,5 +275,5 @@ def test_service_that_nobody_can_talk_to_says_what_to_install(
 ) -> None:
     overrides = {"plugins": plugins, "server.state_dir": str(tmp_path)}
     app = create_app(Agent(name="kube"), config=load_config(environ={}, overrides=overrides))
-    told = [line for line in app.host.describe() if install_line("sayso[v1,v2]") in line]
-    assert bool(told) is not served
+    reported = [line for line in app.host.describe() if install_line("sayso[v1,v2]") in line]
+    assert bool(reported) is not served

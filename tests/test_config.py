@@ -184,8 +184,8 @@ def test_variable_names_the_file_where_nothing_else_does(folder: Path) -> None:
 def test_missing_file_that_a_variable_names_is_an_error_that_names_the_variable(
     folder: Path,
 ) -> None:
-    told = refused(folder, environ={"SAYSO_CONFIG": "gone.toml"})
-    assert told == "there is no configuration file 'gone.toml' (environment SAYSO_CONFIG)"
+    reported = refused(folder, environ={"SAYSO_CONFIG": "gone.toml"})
+    assert reported == "there is no configuration file 'gone.toml' (environment SAYSO_CONFIG)"
 
 
 def test_sayso_toml_that_cannot_be_read_stops_where_defaults_would_serve_without_auth(

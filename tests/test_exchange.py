@@ -192,11 +192,11 @@ def test_requests_behind_each_other_are_answered_in_order(
 
 
 def test_usual_requests_need_no_task(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[object] = []
+    started: list[object] = []
     begin = Exchange.begin
 
     def counted(self: Exchange) -> None:
-        begun.append(self._endpoint)
+        started.append(self._endpoint)
         begin(self)
 
     monkeypatch.setattr(Exchange, "begin", counted)
@@ -204,10 +204,10 @@ def test_usual_requests_need_no_task(both: Both, monkeypatch: pytest.MonkeyPatch
         both.said(request(path, ask("hej"), b"Connection: close"))
         sent = request(path, ask("hej"), b"Connection: close")
         both.said(sent[:-30], sent[-30:])
-    assert begun[::2] == begun[1::2] and len(set(begun)) == len(PATHS)
+    assert started[::2] == started[1::2] and len(set(started)) == len(PATHS)
     with both.through_asgi():
         both.said(request(PATHS[0], ask("hej"), b"Connection: close"))
-    assert len(begun) == 2 * len(PATHS)
+    assert len(started) == 2 * len(PATHS)
 
 
 class Wrapper:
@@ -250,9 +250,9 @@ def test_bearer_token_names_the_caller_without_a_task(
     async def who(messages: Any, context: Any) -> str:
         return f"{context.principal}"
 
-    begun: list[bytes] = []
+    started: list[bytes] = []
     begin = Exchange.begin
-    monkeypatch.setattr(Exchange, "begin", lambda self: begun.append(b"") or begin(self))
+    monkeypatch.setattr(Exchange, "begin", lambda self: started.append(b"") or begin(self))
     monkeypatch.setenv("SAYSO_AUTH__SCHEME", "bearer")
     monkeypatch.setenv("SAYSO_AUTH__TOKENS__ANN", "a-secret-of-ann")
     with served(who, tmp_path) as both:
@@ -270,20 +270,20 @@ def test_bearer_token_names_the_caller_without_a_task(
             assert wanted in found
             with both.through_asgi():
                 assert both.said(sent) == found
-    assert len(begun) == 1
+    assert len(started) == 1
 
 
 class Waiting:
     """An agent whose turns wait until they are cancelled."""
 
     def __init__(self) -> None:
-        self.begun = threading.Semaphore(0)
+        self.waiting_turns = threading.Semaphore(0)
         self.cancelled = threading.Semaphore(0)
 
     async def __call__(self, messages: Any, context: Any) -> AsyncIterator[str]:
         if messages[-1].content == "speak":
             yield "first"
-        self.begun.release()
+        self.waiting_turns.release()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -310,7 +310,7 @@ def test_client_that_leaves_ends_its_turn(tmp_path: Path, path: str, content: st
         for body in (ask(content), ask(content, user={"name": "x" * 80_000})):
             with both.connected() as connection:
                 connection.sendall(request(path, body))
-                assert agent.begun.acquire(timeout=DEADLINE)
+                assert agent.waiting_turns.acquire(timeout=DEADLINE)
             assert agent.cancelled.acquire(timeout=DEADLINE)
         until(lambda: both.app.host.turns_running == 0)
 
@@ -458,7 +458,7 @@ def test_turns_at_the_end_of_the_service_are_told_so(
             connection = socket.create_connection(("127.0.0.1", both.port), DEADLINE)
             connection.sendall(request(path, ask("speak")))
             connections.append(connection)
-            assert agent.begun.acquire(timeout=DEADLINE)
+            assert agent.waiting_turns.acquire(timeout=DEADLINE)
     whole, stream = (rest(connection) for connection in connections)
     for connection in connections:
         connection.close()
@@ -476,7 +476,7 @@ def test_single_turn_that_still_runs_is_counted_as_one(
     with served(agent, tmp_path) as both:
         connection = socket.create_connection(("127.0.0.1", both.port), DEADLINE)
         connection.sendall(request(PATHS[0], ask("speak")))
-        assert agent.begun.acquire(timeout=DEADLINE)
+        assert agent.waiting_turns.acquire(timeout=DEADLINE)
     rest(connection)
     connection.close()
     assert "1 turn and 0 calls did not end within drain_timeout" in caplog.text
@@ -540,12 +540,12 @@ def test_failure_that_cannot_be_told_is_answered_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("body", [b"", ask("another")])
 def test_request_begins_once_when_one_for_a_websocket_follows(tmp_path: Path, body: bytes) -> None:
-    begun = threading.Semaphore(0)
+    started = threading.Semaphore(0)
     said: list[str] = []
 
     async def agent(messages: Any, context: Any) -> str:
         said.append(messages[-1].content)
-        begun.release()
+        started.release()
         await asyncio.sleep(0.05)
         return "done"
 
@@ -557,13 +557,13 @@ def test_request_begins_once_when_one_for_a_websocket_follows(tmp_path: Path, bo
     with served(agent, tmp_path) as both:
         with both.connected() as connection:
             connection.sendall(request("/api/chat", ask("hej")))
-            assert begun.acquire(timeout=DEADLINE)
+            assert started.acquire(timeout=DEADLINE)
             connection.sendall(upgrade + body)
-            heard = b""
-            while b'"content":"done"' not in heard:
+            received = b""
+            while b'"content":"done"' not in received:
                 assert (got := connection.recv(65536))
-                heard += got
-        assert b" 422 " not in heard
+                received += got
+        assert b" 422 " not in received
         until(lambda: both.app.host.turns_running == 0)
     assert said == ["hej"]
 
@@ -571,10 +571,10 @@ def test_request_begins_once_when_one_for_a_websocket_follows(tmp_path: Path, bo
 def test_turn_that_takes_its_time_to_end_is_answered_before_the_service_ends(
     tmp_path: Path,
 ) -> None:
-    begun = threading.Event()
+    started = threading.Event()
 
     async def agent(messages: Any, context: Any) -> str:
-        begun.set()
+        started.set()
         for _ in range(3):
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(600)
@@ -583,7 +583,7 @@ def test_turn_that_takes_its_time_to_end_is_answered_before_the_service_ends(
     with served(agent, tmp_path) as both:
         connection = socket.create_connection(("127.0.0.1", both.port), DEADLINE)
         connection.sendall(request("/api/chat", ask("hej")))
-        assert begun.wait(DEADLINE)
+        assert started.wait(DEADLINE)
     said = rest(connection)
     connection.close()
     assert said.startswith(b"HTTP/1.1 503 ") and b'"code":"STOPPING"' in said

@@ -114,9 +114,9 @@ def test_text_of_a_result_is_cut_by_its_bytes(text: str, limit: int) -> None:
     raw = text.encode("utf-8", "replace")
     assert text_of(text) == raw.decode()
     shown = cut(text_of(text), limit)
-    kept, line, told = shown.rpartition("\n[cut: ")
+    kept, line, reported = shown.rpartition("\n[cut: ")
     assert shown == raw.decode() if len(raw) <= limit else raw.startswith(kept.encode())
-    assert len(raw) <= limit or (line and f" {len(raw)} bytes" in told)
+    assert len(raw) <= limit or (line and f" {len(raw)} bytes" in reported)
 
 
 stored = st.recursive(
@@ -276,11 +276,15 @@ AGENTS = [async_pieces, slow_pieces, plain_pieces, whole, plain_whole]
 
 def answers(service: Service) -> list[bytes]:
     """The service's answers to a few requests, as bytes."""
-    told = [{"role": "user", "content": "hej ✓"}]
-    longer = [told[0], {"role": "assistant", "content": "x", "data": {"session": {"n": 1}}}, *told]
+    reported = [{"role": "user", "content": "hej ✓"}]
+    longer = [
+        reported[0],
+        {"role": "assistant", "content": "x", "data": {"session": {"n": 1}}},
+        *reported,
+    ]
     found = []
     for path in ("/api/chat", "/api/chat-stream", "/api/sendMessage", "/api/sendMessageStream"):
-        for body in ({"messages": told}, {"messages": longer, "tenant": "t", "source": "s"}):
+        for body in ({"messages": reported}, {"messages": longer, "tenant": "t", "source": "s"}):
             found.append(service.post(path, body).body)
     return found
 

@@ -391,11 +391,11 @@ def test_idle_socket_has_no_task() -> None:
 def test_leaving_client_ends_its_turn_and_the_frames_that_wait(
     wrapped: bool, tmp_path: Path
 ) -> None:
-    begun = threading.Semaphore(0)
+    started = threading.Semaphore(0)
     ended = threading.Event()
 
     async def agent(messages: Any, context: Any) -> AsyncIterator[str]:
-        begun.release()
+        started.release()
         try:
             yield "begun"
             await asyncio.sleep(600)
@@ -412,8 +412,8 @@ def test_leaving_client_ends_its_turn_and_the_frames_that_wait(
             assert json.loads(client.recv(DEADLINE))["text"] == "begun"
         assert ended.wait(DEADLINE)
         until(lambda: app.host.turns_running == 0)
-    assert begun.acquire(blocking=False)
-    assert not begun.acquire(blocking=False)
+    assert started.acquire(blocking=False)
+    assert not started.acquire(blocking=False)
 
 
 def test_flood_of_frames_stops_the_reading(tmp_path: Path) -> None:

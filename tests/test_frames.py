@@ -129,10 +129,10 @@ def test_message_in_many_pieces_takes_no_more_memory_than_it_has_bytes() -> None
 def test_client_that_neither_reads_nor_answers_pings_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    begun = threading.Event()
+    started = threading.Event()
 
     async def without_end(messages: Any, context: Any) -> AsyncIterator[str]:
-        begun.set()
+        started.set()
         while True:
             yield "x" * 10_000
             await asyncio.sleep(0)
@@ -141,7 +141,7 @@ def test_client_that_neither_reads_nor_answers_pings_is_cut_off(
     options = {"ws_ping_interval": 0.5, "ws_ping_timeout": 0.5}
     with served(without_end, **options) as service, accepted(service) as (connection, _):
         connection.sendall(masked(Opcode.TEXT, ASK))
-        assert begun.wait(DEADLINE)
+        assert started.wait(DEADLINE)
         until(lambda: service.host.turns_running == 0)
 
 

@@ -36,15 +36,15 @@ class Client(Protocol):
     """One conversation over one protocol."""
 
     def begin(self) -> Sequence[str]:
-        """Ask for the three deletions; gives the ids of the calls."""
+        """Ask for the three deletions; returns the ids of the calls."""
         ...
 
     def decide(self, decisions: Mapping[str, bool], *, again: bool) -> str:
-        """Send these decisions, twice with `again`; gives what the agent said."""
+        """Send these decisions, twice with `again`; returns the agent's text."""
         ...
 
     def say(self, text: str) -> str:
-        """Send a text; gives what the agent said."""
+        """Send a text; returns the agent's text."""
         ...
 
 
@@ -139,7 +139,7 @@ CLIENTS: Mapping[str, Any] = {"responses": ResponsesClient, "ui": UIClient, "agu
 
 
 class World:
-    """A service whose agent asks for three deletions whenever it is told "delete"."""
+    """A service whose agent asks for three deletions for each "delete"."""
 
     def __init__(self) -> None:
         self.deleted: list[str] = []

@@ -24,15 +24,15 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems c
 
 
 class Slow:
-    """An agent that answers when it is told to, and says whether it was cancelled."""
+    """An agent that answers on a signal, and records whether it was cancelled."""
 
     def __init__(self) -> None:
-        self.begun = threading.Event()
+        self.started = threading.Event()
         self.go = threading.Event()
         self.cancelled = threading.Event()
 
     async def __call__(self, messages: object, context: object) -> str:
-        self.begun.set()
+        self.started.set()
         try:
             while not self.go.is_set():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -73,7 +73,7 @@ def asked(service: Service, path: str, version: str = "1.1") -> socket.socket:
 @pytest.mark.parametrize("path", PATHS)
 def test_half_closed_client_gets_its_answer(service: Service, slow: Slow, path: str) -> None:
     with closing(asked(service, path)) as connection:
-        slow.begun.wait(DEADLINE)
+        slow.started.wait(DEADLINE)
         connection.shutdown(socket.SHUT_WR)
         # Longer than the moment after which one that has gone is noticed.
         assert not slow.cancelled.wait(0.5)
@@ -92,13 +92,13 @@ def test_half_closed_client_gets_its_answer(service: Service, slow: Slow, path: 
 @pytest.mark.parametrize("path", PATHS)
 def test_client_that_has_gone_ends_its_turn(service: Service, slow: Slow, path: str) -> None:
     with closing(asked(service, path)):
-        assert slow.begun.wait(DEADLINE)
+        assert slow.started.wait(DEADLINE)
     until(slow.cancelled.is_set)
 
 
 def test_half_closed_client_that_goes_later_ends_its_turn(service: Service, slow: Slow) -> None:
     with closing(asked(service, "/api/chat")) as connection:
-        slow.begun.wait(DEADLINE)
+        slow.started.wait(DEADLINE)
         connection.shutdown(socket.SHUT_WR)
         assert not slow.cancelled.wait(0.3)
         assert connection.recv(100).startswith(b"HTTP/1.1 100 Continue")
@@ -110,6 +110,6 @@ def test_half_closed_client_that_goes_later_ends_its_turn(service: Service, slow
 def test_half_closed_client_of_http_1_0_is_taken_for_gone(service: Service, slow: Slow) -> None:
     """It knows no interim answers, so nothing can be sent that would tell."""
     with closing(asked(service, "/api/chat", "1.0")) as connection:
-        slow.begun.wait(DEADLINE)
+        slow.started.wait(DEADLINE)
         connection.shutdown(socket.SHUT_WR)
         until(slow.cancelled.is_set)

@@ -342,9 +342,9 @@ def test_a_call_that_no_model_made_is_told_as_a_call_with_its_result() -> None:
     """Proposed by a client over MCP, decided by a message that shows only this call."""
     found = suspended("elsewhere")
     found.turns["t"].transcript = []
-    told = {"id": "p1", "name": "tool", "input": {"n": 1}, "output": "42"}
+    reported = {"id": "p1", "name": "tool", "input": {"n": 1}, "output": "42"}
     decided = [{"id": "p1", "execute": True}]
-    messages = [user("and now?", approvals=decided, executed_tool_calls=[told])]
+    messages = [user("and now?", approvals=decided, executed_tool_calls=[reported])]
     turns = model_turns(messages, found, prefixes(messages), "")
     assert turns[1].blocks == [Call("p1", "tool", {"n": 1})]
     assert turns[2].blocks == [Result("p1", "42"), Text("and now?")]

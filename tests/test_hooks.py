@@ -134,11 +134,11 @@ class TestInterceptRequest:
         assert (reply["content"], asks) == ("", [])
 
     def test_context_is_for_one_request(self, sayso_served: Served) -> None:
-        def tell(self: Plugin, request: ChatRequest, context: RequestContext) -> None:
+        def message(self: Plugin, request: ChatRequest, context: RequestContext) -> None:
             context.add_system_context(request.messages[-1].content)
 
         model = scripted("a", "b")
-        service = sayso_served(Agent(model=model), [made("p", intercept_request=tell)])
+        service = sayso_served(Agent(model=model), [made("p", intercept_request=message)])
         service.chat("one")
         service.chat("two")
         assert [ask.context for ask in model.asks] == ["one", "two"]
@@ -191,31 +191,31 @@ def test_hook_intercept_response(sayso_served: Served) -> None:
 
 
 def test_hook_on_event(sayso_served: Served) -> None:
-    heard: list[str] = []
+    received: list[str] = []
 
     async def on_event(self: Plugin, event: Any, host: Host) -> None:
-        heard.append(event.event_type)
+        received.append(event.event_type)
 
     service = sayso_served(talkative(), [made("ears", on_event=on_event)])
     service.chat("hello")
-    assert heard == ["ConversationStarted", "MessageAdded", "MessageAdded"]
+    assert received == ["ConversationStarted", "MessageAdded", "MessageAdded"]
 
 
 def test_plugin_that_is_named_as_the_agents_own_is_called_as_any_other(
     sayso_served: Served,
 ) -> None:
-    heard: list[str] = []
+    received: list[str] = []
 
     def intercept_request(self: Plugin, request: ChatRequest) -> None:
-        heard.append(threading.current_thread().name)
+        received.append(threading.current_thread().name)
 
     def on_event(self: Plugin, event: Any) -> None:
-        heard.append(threading.current_thread().name)
+        received.append(threading.current_thread().name)
 
     plugin = made("agent", intercept_request=intercept_request, on_event=on_event)
     assert sayso_served(talkative(), [plugin]).chat("hello")["content"] == "fine"
-    assert len(heard) == 4
-    assert "sayso-engine" not in heard
+    assert len(received) == 4
+    assert "sayso-engine" not in received
 
 
 def test_hook_lifespan() -> None:
@@ -264,7 +264,7 @@ def test_resources_and_handlers_serve_a_claimed_call_that_outlives_its_client_an
     tmp_path: Path,
 ) -> None:
     seen: list[str] = []
-    begun = threading.Event()
+    started = threading.Event()
 
     @asynccontextmanager
     async def resources(self: Plugin, host: Host) -> AsyncIterator[None]:
@@ -281,7 +281,7 @@ def test_resources_and_handlers_serve_a_claimed_call_that_outlives_its_client_an
     @tool(requires_approval=True)
     def query() -> str:
         """Query the pool."""
-        begun.set()
+        started.set()
         while not plugin.host.stopping:
             time.sleep(0.01)
         time.sleep(0.3)
@@ -299,7 +299,7 @@ def test_resources_and_handlers_serve_a_claimed_call_that_outlives_its_client_an
             data = {"tool_calls": [{**call.model_dump(), "execute": True}]}
             deciding = ChatRequest(messages=[Message(**user("", data=data))])
             leaves = asyncio.ensure_future(host.chat(deciding, who))
-            await asyncio.to_thread(begun.wait)
+            await asyncio.to_thread(started.wait)
             leaves.cancel()
 
     asyncio.run(use())
@@ -542,7 +542,7 @@ FAILING = [fail, fail_later, leave, leave_later, cancelled, cancelled_later]
 class TestFailuresInATurn:
     """A turn in which a plugin fails is a failed turn, and nothing else."""
 
-    def only_when_told(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def only_when_asked(self, function: Callable[..., Any]) -> Callable[..., Any]:
         async def implementation(self: Plugin, request: ChatRequest) -> Any:
             if "fail" in request.messages[-1].content:
                 result = function()
@@ -559,7 +559,7 @@ class TestFailuresInATurn:
     def test_interceptor(
         self, sayso_served: Served, hook: str, function: Callable[..., Any]
     ) -> None:
-        plugin = made("bad", **{hook: self.only_when_told(function)})
+        plugin = made("bad", **{hook: self.only_when_asked(function)})
         service = sayso_served(talkative(), [plugin])
         body = {"messages": [user("fail please")]}
         failed = service.post("/api/chat", body)
@@ -617,19 +617,19 @@ class TestFailuresInATurn:
         caplog: pytest.LogCaptureFixture,
         function: Callable[..., Any],
     ) -> None:
-        heard: list[Any] = []
+        received: list[Any] = []
 
         def broken(self: Plugin, event: Any) -> Any:
             return function()
 
         def note(self: Plugin, event: Any) -> None:
-            heard.append(event)
+            received.append(event)
 
         plugins = [made("bad", on_event=broken), made("good", on_event=note)]
         service = sayso_served(talkative(), plugins)
         with caplog.at_level(logging.ERROR, "sayso"):
             assert service.chat("hello")["content"] == "fine"
-        assert len(heard) == 3
+        assert len(received) == 3
         assert caplog.text.count("plugin bad: on_event failed") == 3
 
     def test_event_handler_that_hangs_is_left(
@@ -665,20 +665,20 @@ class TestFailuresInATurn:
         self, sayso_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("sayso.engine._HANDLER_SECONDS", 1.0)
-        heard: list[tuple[int, str]] = []
+        received: list[tuple[int, str]] = []
 
         async def hang(event: Any) -> None:
             await asyncio.sleep(600)
 
         def listening(number: int) -> Callable[[Any], None]:
-            return lambda event: heard.append((number, event.event_type))
+            return lambda event: received.append((number, event.event_type))
 
         handlers = [hang, *(listening(n) for n in range(12))]
         agent = Agent(model=scripted("fine"), on_event=handlers)
         service = sayso_served(agent)
         assert service.chat("hello")["content"] == "fine"
         kinds = ["ConversationStarted", "MessageAdded", "MessageAdded"]
-        assert heard == [(n, kind) for kind in kinds for n in range(12)]
+        assert received == [(n, kind) for kind in kinds for n in range(12)]
         (own,) = [p for p in service.host.plugins.info() if p.name == "agent"]
         assert own.hooks == ("on_event",)
 

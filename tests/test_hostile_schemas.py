@@ -82,10 +82,10 @@ def test_schema_that_doubles_with_each_level_of_an_input_refuses_deep_inputs() -
     node: Schema = {"properties": {"c": part}, "patternProperties": {"^c": part}}
     schema: Schema = {"$ref": "#/$defs/node", "$defs": {"node": node}}
     assert read(schema, c=nested(5))
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(ToolInputError, match="nested too deeply"):
         read(schema, c=nested(60))
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - started < 20
 
 
 def test_schema_of_a_tree_takes_deep_inputs() -> None:
@@ -151,10 +151,10 @@ def test_references_within_a_schema_are_followed() -> None:
     "pattern", [r"^(?:(a*)*)*\1b", "(?=a)" * 50 + "(a*)*(a*)*b", r"^(?!b)(a|aa)+$(?<=b)"]
 )
 def test_pattern_that_goes_back_and_forth_ends_soon(pattern: str) -> None:
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(ToolInputError):
         read({"properties": {"a": {"pattern": pattern}}}, a="a" * 100_000 + "!")
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - started < 20
 
 
 HASTY = """
@@ -209,6 +209,6 @@ def test_schema_in_the_form_for_providers_is_made_soon() -> None:
     wide = {"anyOf": [{"properties": {f"p{n}": {} for n in range(30)}}]}
     schema: Schema = {"anyOf": [copy.deepcopy(wide) for _ in range(100)]}
     agent = Agent(model="offline", tools=[made(schema)])
-    begun = time.monotonic()
+    started = time.monotonic()
     plain_object(agent.tools["probe"].input_schema)
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - started < 20

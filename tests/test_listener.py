@@ -142,10 +142,10 @@ def test_chunked_body_of_any_pieces_is_served(service: Service) -> None:
     ],
 )
 def test_body_that_breaks_off_is_no_request(head: bytes) -> None:
-    heard: list[str] = []
+    received: list[str] = []
 
     def agent(messages: Sequence[Message], context: object) -> str:
-        heard.append(messages[-1].content)
+        received.append(messages[-1].content)
         return "ok"
 
     with served(agent) as service:
@@ -154,7 +154,7 @@ def test_body_that_breaks_off_is_no_request(head: bytes) -> None:
             connection.shutdown(socket.SHUT_WR)
             rest(connection)
         service.chat("whole")
-    assert heard == ["whole"]
+    assert received == ["whole"]
 
 
 @pytest.mark.parametrize("kind", [b"", b"Content-Type: text/plain\r\n"])
@@ -496,17 +496,17 @@ def test_http_1_0_gets_no_websocket(service: Service) -> None:
 @contextmanager
 def waiting(path: bytes, **options: Any) -> Iterator[tuple[socket.socket, threading.Event]]:
     """A connection on which a reply is pending, and the event that lets it continue."""
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     def agent(messages: Sequence[Message], context: object) -> str:
-        begun.set()
+        started.set()
         assert go_on.wait(DEADLINE)
         return "the reply"
 
     with served(agent, **options) as service, connected(service) as connection:
         sent = POST.replace(b"/api/chat", path) + b"Content-Length: %d\r\n\r\n" % len(SMALL)
         connection.sendall(sent + SMALL)
-        assert begun.wait(DEADLINE)
+        assert started.wait(DEADLINE)
         if path == b"/api/chat-stream":
             # The head of a stream is sent before its first event.
             assert b" 200 OK" in connection.recv(65536)
@@ -514,7 +514,7 @@ def waiting(path: bytes, **options: Any) -> Iterator[tuple[socket.socket, thread
         go_on.set()
 
 
-def heard(connection: socket.socket, last: bytes) -> bytes:
+def received(connection: socket.socket, last: bytes) -> bytes:
     said = b""
     while last not in said:
         assert (got := connection.recv(65536)), said
@@ -575,16 +575,16 @@ def test_websocket_behind_a_reply_that_is_due_opens_after_it(
             other.sendall(GET + b"\r\n")
             assert status(other) == b"200"
         go_on.set()
-        said = heard(connection, b"HTTP/1.1 101 ")
+        said = received(connection, b"HTTP/1.1 101 ")
         assert b"the reply" in said.partition(b"HTTP/1.1 101 ")[0]
         connection.sendall(b"\x89\x80\0\0\0\0")
-        heard(connection, b"\x8a\x00")
+        received(connection, b"\x8a\x00")
 
 
 def test_request_refused_early_gets_no_second_reply_for_its_broken_body(service: Service) -> None:
     with connected(service) as connection:
         connection.sendall(POST.replace(b"json", b"xml") + b"Transfer-Encoding: chunked\r\n\r\n")
-        said = heard(connection, b"UNSUPPORTED")
+        said = received(connection, b"UNSUPPORTED")
         connection.sendall(b"no chunk\r\n")
         said += rest(connection)
     assert said.count(b"HTTP/1.1 ") == 1

@@ -90,7 +90,7 @@ def test_arguments_stay_one_by_one_for_formatters_that_look_at_them() -> None:
 
 
 def test_a_record_without_a_name_can_be_made() -> None:
-    # As libraries make one to see which attributes there are.
+    # Libraries make such a record to see which attributes exist.
     assert logging.makeLogRecord({}).name is None
 
 

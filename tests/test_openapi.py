@@ -67,9 +67,9 @@ def test_openapi_tells_when_the_service_is_not_ready() -> None:
     with served(answer, docs=True, ready=True) as service:
         document = document_of(service)
     no = document["paths"]["/ready"]["get"]["responses"]["503"]["content"]["application/json"]
-    told = validator(document, no["schema"])
+    reported = validator(document, no["schema"])
     for body in ({"status": "stopping"}, {"status": "not ready", "detail": "no room"}):
-        told(body)
+        reported(body)
     assert list(document["paths"]["/health"]["get"]["responses"]) == ["200"]
 
 

@@ -67,16 +67,16 @@ def test_a_damaged_file_is_no_ready_service(service: Service, tmp_path: Path) ->
 
 
 def test_a_store_that_hangs_is_no_ready_service_within_a_second(service: Service) -> None:
-    begun, free = threading.Event(), threading.Event()
+    started, free = threading.Event(), threading.Event()
 
     def stick(tx: object) -> None:
-        begun.set()
+        started.set()
         free.wait(DEADLINE)
 
     store = service.host.ledger.store
     stuck = threading.Thread(target=lambda: asyncio.run(store.run(stick)))
     stuck.start()
-    assert begun.wait(DEADLINE)
+    assert started.wait(DEADLINE)
     asked = time.monotonic()
     assert said(service) == (503, ready.SILENT)
     assert time.monotonic() - asked < 1 + 1, "a second, and one for a busy machine"

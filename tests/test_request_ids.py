@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sayso import Agent, Call, tool
-from sayso.service.lines import JsonFormatter, LineFormatter, told_with
+from sayso.service.lines import JsonFormatter, LineFormatter, adding_fields
 from sayso.testing import Served, Service, scripted, user
 
 ID = {"X-Request-ID": "req-7.A_b"}
@@ -83,5 +83,5 @@ def test_what_a_tool_logs_has_the_id_of_its_request(sayso_served: Served) -> Non
 
 def test_a_field_of_the_record_wins_over_that_of_the_request() -> None:
     said: Any = logging.makeLogRecord({"msg": "said", "name": "mine", "request_id": "b"})
-    with told_with(request_id="a"):
+    with adding_fields(request_id="a"):
         assert LineFormatter("%(message)s").format(said) == "said request_id=b"

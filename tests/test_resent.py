@@ -1,4 +1,4 @@
-"""Requests of clients that send back texts and the ids of calls, and keep nothing else."""
+"""Requests of clients that send back only texts and the ids of calls."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_what_was_rejected_elsewhere_counts_with_its_reason() -> None:
 
 @pytest.mark.parametrize("state", ["DONE", "REJECTED"])
 def test_an_outcome_is_told_once(state: str) -> None:
-    found = result(Rows(row("a", state)), [*SAID, Shown("user", "thanks")], told={"a"})
+    found = result(Rows(row("a", state)), [*SAID, Shown("user", "thanks")], reported={"a"})
     assert newest(found) == []
 
 

@@ -134,13 +134,13 @@ class Routes(Plugin):
     def __init__(self, **options: Any) -> None:
         super().__init__()
         self.options = options
-        self.told: list[str] = []
+        self.noted: list[str] = []
 
     @asynccontextmanager
     async def life(self, app: object) -> AsyncIterator[dict[str, str]]:
-        self.told.append("in")
+        self.noted.append("in")
         yield {"pool": "open"}
-        self.told.append("out")
+        self.noted.append("out")
 
     @hookimpl
     def register_routes(self) -> Router:
@@ -177,7 +177,7 @@ def test_service_without_fastapi_answers_as_the_one_with_it(
     cors: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = Config.model_validate({"server": {"state_dir": tmp_path, "cors_origins": cors}})
-    told = {}
+    reported = {}
     for kind in (True, False):
         monkeypatch.setattr("sayso.app._asks_for_fastapi", lambda host, kind=kind: kind)
         plugin = Routes()
@@ -186,13 +186,15 @@ def test_service_without_fastapi_answers_as_the_one_with_it(
         assert isinstance(app, FastAPI) == kind
         with running(app, config) as port:
             service = Service(app.host, port)
-            told[kind] = [asked(service, method, path) for method, path in ASKED]
-        assert plugin.told == ["in", "out"]
+            reported[kind] = [asked(service, method, path) for method, path in ASKED]
+        assert plugin.noted == ["in", "out"]
         monkeypatch.undo()
-    assert told[True] == told[False]
-    statuses = {path: status for (_, path), (status, *_) in zip(ASKED, told[False], strict=True)}
+    assert reported[True] == reported[False]
+    statuses = {
+        path: status for (_, path), (status, *_) in zip(ASKED, reported[False], strict=True)
+    }
     assert statuses["/nope"] == 404 and statuses["/refusing?status=418"] == 418
-    assert told[False][ASKED.index(("GET", "/mine"))][-1] == b"open"
+    assert reported[False][ASKED.index(("GET", "/mine"))][-1] == b"open"
 
 
 def created_with(plugin: Plugin) -> Any:

@@ -391,9 +391,9 @@ def test_reload_does_not_wait_for_a_request_on_a_kept_connection(
             before = running.said.count("starting again")
             running.script.write_text(text.replace('"one"', f'"{name}"'))
             until(lambda before=before: running.said.count("starting again") > before)
-            begun = time.monotonic()
+            started = time.monotonic()
             assert kept.sock.recv(1) == b""
-            waits.append(time.monotonic() - begun)
+            waits.append(time.monotonic() - started)
     assert min(waits) < QUIET
 
 

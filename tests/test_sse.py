@@ -13,7 +13,7 @@ from sayso.http import sse
 
 
 class Client:
-    """One end of an ASGI connection: `sent` is what it got, `leave` lets it go."""
+    """One end of an ASGI connection: `sent` are the received parts, `leave` disconnects it."""
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
@@ -29,7 +29,7 @@ class Client:
         self.more.set()
 
     async def got(self, part: bytes, times: int = 1) -> None:
-        """Return when it has got `part` so many times."""
+        """Return when it has received `part` this many times."""
         while self.body.count(part) < times:
             self.more.clear()
             await self.more.wait()

@@ -189,9 +189,9 @@ def test_serving_object_that_is_no_agent_is_no_internal_error(
 ) -> None:
     (tmp_path / "number.py").write_text("agent = 5\n")
     assert run(["serve", str(tmp_path / "number.py"), "--port", "0"]) == 1
-    told = capsys.readouterr().err
-    assert "number.py" in told
-    assert "internal error" not in told
+    reported = capsys.readouterr().err
+    assert "number.py" in reported
+    assert "internal error" not in reported
 
 
 def test_additional_router_that_claims_a_taken_path_is_refused(tmp_path: Path) -> None:
@@ -251,19 +251,19 @@ def test_middleware_of_an_additional_router_is_refused_and_not_dropped(tmp_path:
 def test_lifespan_of_an_additional_router_is_part_of_the_services_life(
     kind: type[Router], tmp_path: Path
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     @asynccontextmanager
     async def life(app: object) -> AsyncIterator[dict[str, str]]:
-        told.append("in")
+        reported.append("in")
         yield {"pool": "open"}
-        told.append("out")
+        reported.append("out")
 
     router = kind(routes=[Route("/mine", mine)], lifespan=life)
     app = app_of(tmp_path, answer, additional_routers=[router])
     with TestClient(app, base_url="http://127.0.0.1") as client:
         assert client.get("/mine").text == "open"
-    assert told == ["in", "out"]
+    assert reported == ["in", "out"]
 
 
 LIFE = """

@@ -14,7 +14,7 @@ from sayso.turns.request import Request
 CORE = Path(__file__).resolve().parent.parent / "core" / "sayso"
 STEPS = [*sorted((CORE / "turns").glob("*.py")), CORE / "decisions" / "settling.py"]
 VALUES = {"request", "settled", "decided", "answer", "found", "before"}
-"""How the steps name what they are given."""
+"""The names that the steps give to the values that they get."""
 IN_PLACE = {"append", "extend", "update", "add", "pop", "clear", "setdefault", "insert", "remove"}
 
 
@@ -26,7 +26,8 @@ def base(node: ast.expr) -> str:
 
 
 def changes(source: str) -> Iterator[str]:
-    """The places in which something of a value is assigned, deleted, or changed by a method."""
+    """The places in which code assigns or deletes a part of a value, or calls a method that changes
+    it."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Assign(targets=targets) | ast.Delete(targets=targets):
@@ -44,7 +45,7 @@ def changes(source: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", STEPS, ids=lambda path: path.name)
 def test_a_step_changes_no_value_that_it_is_given(path: Path) -> None:
-    # User code may change these: the session, and the context that it is given.
+    # User code may change the session and its context, so these two are exempt.
     context = {f"request.context.{name}" for name in ("decisions", "has_decision", "session")}
     assert {*changes(path.read_text("utf-8"))} - context - {"request.session"} == set()
 

@@ -54,13 +54,13 @@ def test_a_request_that_is_cancelled_as_its_row_changes_goes_on_no_more() -> Non
 
 def test_a_turn_that_is_cancelled_as_a_handler_ends_goes_on_no_more() -> None:
     async def work() -> None:
-        async def heard(event: object) -> None:
+        async def received(event: object) -> None:
             turn.cancel()
 
         def call_hook(bound: Callable[[], Any], plugin: str) -> Any:
             return bound()
 
-        impl = Impl("ears", "plugin 'ears'", "on_event", heard, ("event",))
+        impl = Impl("ears", "plugin 'ears'", "on_event", received, ("event",))
         plugins = SimpleNamespace(implementations=lambda hook: [impl])
         engine = cast(Engine, SimpleNamespace(plugins=plugins, host=None, call_hook=call_hook))
 

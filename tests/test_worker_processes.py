@@ -215,7 +215,7 @@ def test_connection_that_asks_again_and_again_is_refused_nothing_in_a_renewal(
             kept[turn(connection)] = connection
         service.process.send_signal(signal.SIGHUP)
 
-        def all_were_told_to_close() -> bool:
+        def all_were_asked_to_close() -> bool:
             for worker, connection in list(kept.items()):
                 ask(connection)
                 response = connection.getresponse()
@@ -224,7 +224,7 @@ def test_connection_that_asks_again_and_again_is_refused_nothing_in_a_renewal(
                     del kept[worker]
             return not kept
 
-        until(all_were_told_to_close)
+        until(all_were_asked_to_close)
 
 
 def test_connection_whose_first_request_is_for_a_websocket_gets_it_in_a_renewal(
@@ -519,8 +519,8 @@ def test_service_that_reloads_answers_503_with_the_error_while_its_code_cannot_b
         running.turn()
         (tmp_path / "agent.py").write_text("def agent(:\n")
         until(lambda: "waiting for a change" in running.said)
-        told = refused({})
-        assert "'agent.py' cannot be loaded: importing it raised SyntaxError" in told
+        reported = refused({})
+        assert "'agent.py' cannot be loaded: importing it raised SyntaxError" in reported
         # A page under another name that was pointed here gets no details.
         assert "SyntaxError" not in refused({"Host": "pages.example"})
         (tmp_path / "agent.py").write_text(AGENT)
@@ -623,11 +623,11 @@ def test_renewed_worker_answers_what_has_begun_to_come_and_closes_idle_websocket
 def test_renewed_worker_closes_websockets_between_two_turns(service: Service) -> None:
     service.both()
     question = json.dumps({"messages": [{"role": "user", "content": "who?"}]})
-    heard: list[list[str]] = []
+    received: list[list[str]] = []
 
     def talk() -> None:
         events: list[str] = []
-        heard.append(events)
+        received.append(events)
         with (
             connect(f"ws://127.0.0.1:{service.port}/api/chat-ws") as client,
             suppress(ConnectionClosed),
@@ -641,12 +641,12 @@ def test_renewed_worker_closes_websockets_between_two_turns(service: Service) ->
     threads = [threading.Thread(target=talk) for _ in range(8)]
     for thread in threads:
         thread.start()
-    until(lambda: sum("done" in events for events in heard) == 8)
+    until(lambda: sum("done" in events for events in received) == 8)
     service.process.send_signal(signal.SIGHUP)
     for thread in threads:
         thread.join(DEADLINE)
         assert not thread.is_alive()
-    for events in heard:
+    for events in received:
         assert "error" not in events
         assert events[-1] in ("", "done")
 

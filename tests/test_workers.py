@@ -694,9 +694,9 @@ def test_turn_and_thread_run_in_a_copy_of_the_callers_context() -> None:
 
     async def work(workers: Workers) -> None:
         async def turn() -> str:
-            heard = word.get() + await workers.threads.run(word.get)
+            received = word.get() + await workers.threads.run(word.get)
             word.set("changed")
-            return heard
+            return received
 
         word.set("one")
         first = workers.spawn(turn)

@@ -49,7 +49,7 @@ def hide_credentials() -> None:
 
 
 def _hide(record: logging.LogRecord) -> None:
-    # A record that is made from nothing, as `logging.makeLogRecord` does, has no name yet.
+    # A record made from nothing, as by `logging.makeLogRecord`, has no name yet.
     client = (record.name or "").partition(".")[0] in _CLIENTS
     names = _ANY if client else _NAMED
     try:

@@ -29,9 +29,10 @@ class Caller(NamedTuple):
     plain: bool = False
     """Whether its protocol leaves the newer keys of `approvals[]` out, as V1 does."""
     keep: str = ""
-    """The id under which the stream is kept, for a client that loses it; empty: it is not."""
+    """The id under which the stream is kept for a client that loses it; empty if it is not kept."""
     tools: bool = True
-    """Whether the model may call tools: not for what a client asks unseen, such as a title."""
+    """Whether the model may call tools: not for hidden requests of a client, such as for a
+    title."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ Unrecorded = asyncio.Future[LedgerUnavailable]
 
 
 def _nothing(row: Proposal) -> None:
-    """Without a service that starts calls by itself."""
+    """Used without a service that starts calls by itself."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Engine:
     model: Model
     model_config: Mapping[str, Any]
     window: int | None
-    """Tokens that the model can read; None where nobody knows."""
+    """The number of tokens that the model can read; None if it is not known."""
     price: Price | None
     ledger: Ledger
     gate: Gate
@@ -64,7 +64,7 @@ class Engine:
     events_on: bool = field(init=False)
     background: set[asyncio.Task[Any]] = field(default_factory=set)
     on_approved: Callable[[Proposal], None] = _nothing
-    """Hears of each approval that is recorded here and that no request carries out."""
+    """Called for each approval that this process records and whose call no request starts."""
 
     def __post_init__(self) -> None:
         self.stream = stream_of(self.model, self.code)
@@ -80,8 +80,8 @@ class Engine:
         unused: Callable[[T], None] | None = None,
     ) -> T:
         """The result of `work`, which runs to its end even if its turn is cancelled. Raises the
-        error of `unrecorded` if that comes first. `unused` gets a result that nobody waits for any
-        more."""
+        error of `unrecorded` if that comes first. `unused` gets the result if the turn was
+        cancelled meanwhile."""
         task = self.keep(work)
         try:
             await asyncio.wait((task, unrecorded), return_when=asyncio.FIRST_COMPLETED)

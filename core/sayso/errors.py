@@ -291,7 +291,7 @@ class TurnTimeout(TurnError):
 
 
 class Exhausted(TurnError):
-    """So many abandoned calls go on that the process should be started anew."""
+    """Too many abandoned calls are running; the process should be restarted."""
 
     status = 503
     code = "EXHAUSTED"
@@ -367,7 +367,8 @@ class ModelError(TurnError):
 
     @property
     def why(self) -> str:
-        """What the provider said, of what, and under which number; empty if it said nothing."""
+        """The provider's message, the refused parameter and the request id; empty if the provider
+        stated none."""
         of = [f"parameter {self.parameter!r}"] if self.parameter else []
         of += [f"request {self.request_id}"] if self.request_id else []
         return f"{self.reason} ({', '.join(of)})".strip() if of else self.reason

@@ -15,7 +15,7 @@ from typing import Any
 
 from sayso.context import RequestContext
 from sayso.ledger import State
-from sayso.ledger.beginnings import NotBegun
+from sayso.ledger.beginnings import CallNotStarted
 from sayso.ledger.choices import Grant, unknown_outcome
 from sayso.policy import Policy, Verdict, forbidden
 from sayso.tools import Tool, ToolInputError
@@ -60,11 +60,11 @@ class Outcome:
 
 Late = Callable[[Outcome], Awaitable[None]]
 _MOMENT = 0.01
-"""Seconds within which a call that can no longer be withdrawn says that it begins."""
+"""Seconds for a call that can no longer be withdrawn to report that it starts."""
 
 
 class NotEnded(Exception):
-    """A call has begun and goes on, and nobody waits for it any more."""
+    """A call has started and is still running, and nobody waits for it any more."""
 
 
 class Gate:
@@ -101,13 +101,15 @@ class Gate:
         call_id: str = "",
         until: float = math.inf,
     ) -> Outcome:
-        """Run `tool` once and say how it ended; raises only on misuse, NotBegun and NotEnded.
+        """Run `tool` once and return its outcome.
+
+        Raises only on misuse, CallNotStarted and NotEnded.
 
         A call that needs approval runs only with the grant for exactly this call, which is spent,
-        and in its `place`; what has not begun while the grant lets it, or `until` then (monotonic
-        seconds), raises NotBegun. One that has begun and that no timeout ends raises NotEnded then.
-        `late` is told the real end of a call that was given up as INDETERMINATE, or raised
-        NotEnded. `call_id` is what the model calls a call without a grant.
+        and in its `place`. If it does not start in the grant's time, or by `until` (monotonic
+        seconds), CallNotStarted is raised. If it has started and no timeout ends it, NotEnded is
+        raised then. `late` is called with the real outcome of a call that was abandoned as
+        INDETERMINATE, or raised NotEnded. `call_id` is the model's id of a call without a grant.
         """
         stated = context.stated_platform
         secrets = stated.secrets() if stated is not None else ()
@@ -138,7 +140,7 @@ class Gate:
             run = _Run(tool, None, secrets, self.output_limit, start, watched)
             call = self.code.call(_bound(tool, partial(called, run.begin), watched, run.own))
             return await self._timed(run, call, late, math.inf)
-        # A call that nobody may have to give up needs no task of its own.
+        # A call that cannot be abandoned needs no task of its own.
         try:
             if tool.is_async and may_block_here():
                 value = await called()
@@ -173,8 +175,8 @@ class Gate:
     async def _timed(
         self, run: _Run, calling: Coroutine[Any, Any, _Result], late: Late | None, until: float
     ) -> Outcome:
-        """The end of the call, which is given up when the tool's `timeout` is over since it began;
-        without one at `until`, as one is that has not begun by then."""
+        """The end of the call. It is abandoned when the tool's `timeout` is over, counted from its
+        start; without a timeout at `until`, like a call that has not started by then."""
         tool, own = run.tool, run.own
         call = asyncio.ensure_future(calling)
         try:
@@ -182,18 +184,18 @@ class Gate:
                 done, _ = await asyncio.wait({call}, timeout=None if left == math.inf else left)
                 if done:
                     return run.ended(call)
-        except (asyncio.CancelledError, NotBegun):
+        except (asyncio.CancelledError, CallNotStarted):
             call.cancel()
             run.watched.abandon()
             raise
         run.watched.abandon()
         if tool.timeout is None:
-            call.add_done_callback(partial(run.tell, late))
+            call.add_done_callback(partial(run.report_late, late))
             raise NotEnded
-        # Only the tool's own task: one that does not let itself be cancelled still has an end.
+        # Only the tool's own task: a task that resists cancellation still has an outcome.
         for task in own:
             task.get_loop().call_soon_threadsafe(task.cancel)
-        call.add_done_callback(partial(run.tell, late))
+        call.add_done_callback(partial(run.report_late, late))
         why = f"the tool did not end within its timeout of {tool.timeout:g} s"
         output = unknown_outcome(why, idempotent=tool.idempotent)
         return Outcome("INDETERMINATE", output, run.took)
@@ -209,25 +211,27 @@ class _Run:
     output_limit: int
     start: float
     watched: Watched
-    begun: bool = False
+    started: bool = False
     own: list[asyncio.Task[Any]] = field(default_factory=list)
     """The task of an async tool, once that has started."""
 
     def begin(self) -> None:
         """Count the time from here, because the next step is the tool."""
-        self.start, self.begun = time.perf_counter(), True
+        self.start, self.started = time.perf_counter(), True
 
     def left(self, until: float) -> float:
-        """For how many seconds more the call is waited for; infinite without a limit. Raises
-        NotBegun, from then on for good, for an approved call that has not begun by `until`."""
+        """The seconds for which the call is still waited for; infinite without a limit.
+
+        Raises CallNotStarted for an approved call that has not started by `until`, and from then on
+        each time."""
         limit, now = self.tool.timeout, time.monotonic()
-        if self.grant is None or self.begun:
-            # One that waits for a thread or a loop has not begun, and has all of its time.
-            return until - now if limit is None else limit - (self.took if self.begun else 0.0)
+        if self.grant is None or self.started:
+            # A call that waits for a thread or a loop has not started, and has all of its time.
+            return until - now if limit is None else limit - (self.took if self.started else 0.0)
         if now < until:
             return min(until - now, limit or math.inf)
         if self.grant.withdraw():
-            raise NotBegun
+            raise CallNotStarted
         return _MOMENT
 
     @property
@@ -243,7 +247,7 @@ class _Run:
         return _done(value, text, self.secrets, self.output_limit, self.took)
 
     def failed(self, error: BaseException) -> Outcome:
-        if isinstance(error, NotBegun):
+        if isinstance(error, CallNotStarted):
             raise error
         if isinstance(error, _Unfit):
             return Outcome("FAILED", f"Error: {mask(str(error), self.secrets)}", began=False)
@@ -254,7 +258,7 @@ class _Run:
         logger.info("%s failed\n%s", what, hidden_trace(error, self.secrets))
         return Outcome("FAILED", error_text(error, self.secrets), took)
 
-    def tell(self, late: Late | None, call: asyncio.Future[_Result]) -> None:
+    def report_late(self, late: Late | None, call: asyncio.Future[_Result]) -> None:
         """Report to `late` the outcome of a call that was abandoned."""
         # Our cancellation says nothing about the call's effects.
         if call.cancelled() or _was_cancelled(call.exception()):

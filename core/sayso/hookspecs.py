@@ -97,11 +97,11 @@ def resources(host: Host) -> AbstractAsyncContextManager[Any]:
 
 @hookspec
 def authenticate(headers: Mapping[str, str], scope: Mapping[str, Any], host: Host) -> str | None:
-    """Return the principal, a name or a `Principal`, or None to let the next plugin say.
+    """Return the principal, as a name or a `Principal`, or None to ask the next plugin.
 
     `headers` has lower-case names. Raise `Unauthenticated` to refuse. Called for every route,
-    WebSocket and second port but `/health`, `/ready`, the public agent cards and the static files
-    that a plugin names in `public_paths`; when every plugin returns None and at least one
+    WebSocket and second port except `/health`, `/ready`, the public agent cards and the static
+    files that a plugin names in `public_paths`. If every plugin returns None and at least one
     implements the hook, the request is refused with 401.
     """
 

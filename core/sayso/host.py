@@ -57,7 +57,7 @@ from sayso.wire.failures import Failure
 from sayso.wire.messages import AgentMessage, ChatRequest, beyond_text
 from sayso.workers import Workers
 from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
-from sayso.workers.running import Begun
+from sayso.workers.running import StartedTurn
 
 logger = logging.getLogger("sayso.host")
 _TO_RECORD = 5.0
@@ -85,7 +85,8 @@ class ServiceHost:
         self.buffers = Buffers()
         self.stopping = False
         self.leaving = False
-        """Whether it ends soon: turns are still taken, and who asks is told to go elsewhere."""
+        """Whether the service ends soon: it still takes turns, but `/ready` sends callers
+        elsewhere."""
         self._drained_by: float | None = None
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
         self.code = UserCode(self.workers)
@@ -233,30 +234,30 @@ class ServiceHost:
             raise
         return fold(gathered.events)
 
-    async def end_of(self, begun: Begun) -> None:
+    async def end_of(self, started: StartedTurn) -> None:
         """Return when the turn has ended; raises like `chat`."""
         try:
-            await begun.running
+            await started.running
         except asyncio.CancelledError as error:
-            raise self.cut_short(begun) or error from None
+            raise self.cut_short(started) or error from None
         finally:
-            self._turns.begun.discard(begun)
+            self._turns.started.discard(started)
 
-    def failure_of(self, begun: Begun) -> BaseException | None:
+    def failure_of(self, started: StartedTurn) -> BaseException | None:
         """Why an ended turn gave no answer; None if it gave one."""
-        self._turns.begun.discard(begun)
-        error = begun.running.failure()
+        self._turns.started.discard(started)
+        error = started.running.failure()
         if isinstance(error, asyncio.CancelledError):
-            return self.cut_short(begun) or Stopping()
+            return self.cut_short(started) or Stopping()
         return error
 
-    def cut_short(self, begun: Begun) -> Exception | None:
+    def cut_short(self, started: StartedTurn) -> Exception | None:
         """Why a turn was cancelled, unless its client did it."""
-        if begun.overdue:
+        if started.overdue:
             return TurnTimeout(self.config.limits.turn_time)
         return Stopping() if self._cut_off else None
 
-    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
+    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> StartedTurn:
         """Start a turn on the loop that suits it best.
 
         Usually that is the engine loop, which no user code blocks. A turn that runs only the
@@ -273,13 +274,15 @@ class ServiceHost:
         run = partial(run_turn, self.engine, request, more, caller, sink, involved=involved)
         if at_home and not involved:
             work = partial(run, timed=False)
-            begun = Begun(self.workers.spawn(work), monotonic() + seconds + 0.5)
+            started = StartedTurn(self.workers.spawn(work), monotonic() + seconds + 0.5)
         else:
             # The engine counts the time from when the turn has its place; ours is the last resort.
             work = partial(run, timed=True)
-            begun = Begun(self.workers.on_engine_loop(work), monotonic() + seconds + PATIENCE + 1.0)
-        self._turns.add(begun)
-        return begun
+            started = StartedTurn(
+                self.workers.on_engine_loop(work), monotonic() + seconds + PATIENCE + 1.0
+            )
+        self._turns.add(started)
+        return started
 
     def check_threads(self) -> None:
         """Raise TurnError if abandoned calls that never end hold too many threads."""
@@ -313,10 +316,10 @@ class ServiceHost:
         self._cut_off = True
         for stream in list(self._turns.streams):
             stream.stop()
-        for begun in list(self._turns.begun):
-            begun.running.cancel()
+        for started in list(self._turns.started):
+            started.running.cancel()
         deadline = monotonic() + 2.0
-        while (self._turns.streams or self._turns.begun) and monotonic() < deadline:  # noqa: ASYNC110
+        while (self._turns.streams or self._turns.started) and monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
     def _left(self) -> tuple[int, int]:
@@ -382,7 +385,7 @@ def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
 
 
 def _tokens(config: Config, directory: Directory) -> dict[Principal, bytes]:
-    """The token of each principal, of whom all is known that ever will be."""
+    """The token of each principal, with all facts about it."""
     if config.auth.scheme != "bearer":
         return {}
     return {

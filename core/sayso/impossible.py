@@ -1,4 +1,4 @@
-"""Rules that nobody could ever meet, found at the start instead of by a call that waits in vain."""
+"""Rules that nobody could ever meet are found at the start, before a call waits in vain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_rules(
     """Raise ConfigError for a rule that can be proved to be impossible to meet; `tokens` are the
     principals of `scheme = "bearer"`."""
     auth, hooks = config.auth, plugins.implementations("authenticate")
-    # A plugin may know further principals, and may say itself whose they are.
+    # A plugin may know further principals, and may name their persons itself.
     others = [hook.plugin for hook in hooks if hook.plugin not in SCHEMES]
     persons = [name for name, one in auth.principals.items() if one.kind == "person"]
     known = _Known(
@@ -38,9 +38,9 @@ def check_rules(
 
 
 class _Known(NamedTuple):
-    """The facts of the start: whether callers say who they are, who decides without a rule, all
-    principals that there can be (None where others may come), and whether any of them is known to
-    be a person's."""
+    """The facts of the start: whether callers authenticate, who decides without a rule, all
+    possible principals (None if there may be others), and whether any of them is known to belong to
+    a person."""
 
     guarded: bool
     deciders: str

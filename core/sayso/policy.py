@@ -65,7 +65,8 @@ class Policy:
     ) -> Terms | None:
         """The demands of the first matching rule on the approvers of a call that is proposed.
 
-        `sent` is what was sent and `got` what the tool gets of it; a terminal command has no tool.
+        `sent` is the input that was sent and `got` the input that the tool gets; a terminal command
+        has no tool.
         """
         rule = self._first(name, _Input(tool, sent, got), platform)
         return None if rule is None else terms_of(rule)
@@ -120,9 +121,9 @@ class Policy:
         ]
 
     def check(self, agent: Agent) -> None:
-        """Raise ConfigError for rules that fit none of the agent's tools: a misspelt one would seem
-        to gate something. Of an agent whose tools come from outside it is told once they have
-        come."""
+        """Raise ConfigError for rules that match none of the agent's tools: a misspelt one would
+        seem to gate something. If tools come from outside, a warning follows once they are
+        known."""
         idle = self.idle([*agent.tools.values()])
         if agent.sources:
             agent.tool_listeners.append(_Watch(self, agent))
@@ -167,19 +168,19 @@ def terms_of(rule: ApprovalRule) -> Terms | None:
 
 
 class _Watch:
-    """Tells of the rules that no tool fits, when the tools are known or have become other ones."""
+    """Warns of rules that match no tool, once the tools are known and when they change."""
 
     def __init__(self, policy: Policy, agent: Agent) -> None:
         self._policy, self._agent = policy, agent
-        self._told: list[str] = []
+        self._warned: list[str] = []
 
     def __call__(self) -> None:
         idle = self._policy.idle([*self._agent.tools.values()])
-        if idle and idle != self._told:
+        if idle and idle != self._warned:
             logger.warning(
                 "approvals.rules name tools that the agent does not have now: %s", _named(idle)
             )
-        self._told = idle
+        self._warned = idle
 
 
 def _named(patterns: Sequence[str]) -> str:

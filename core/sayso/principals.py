@@ -8,12 +8,12 @@ from sayso.config.auth import AuthSettings, PrincipalKind, PrincipalSettings
 
 
 class Principal(str):
-    """The name of an authenticated caller, which also knows what is proved of that caller.
+    """The name of an authenticated caller, with the proven facts about that caller.
 
-    It is a text, so that it can stand wherever the plain name does. `issuer` and `subject` say who
-    vouches for whom; without them the plugin's name and the name itself stand there. `groups`,
-    `tenant` and `kind` are what rules go by, `person` is whose principal it is. What
-    `[auth.principals]` and `[auth.people]` say is added to it.
+    It is a text, so that it can replace the plain name everywhere. `subject` is the caller's name
+    at `issuer`, which vouches for it; without them the plugin's name and the name itself are used.
+    Rules use `groups`, `tenant` and `kind`; `person` is the person to whom the principal belongs.
+    `[auth.principals]` and `[auth.people]` add to these facts.
     """
 
     __slots__ = ("groups", "issuer", "kind", "person", "subject", "tenant")
@@ -48,17 +48,17 @@ class Principal(str):
 
 
 def is_agent(principal: str | None) -> bool:
-    """Whether this is an agent, which never decides."""
+    """Whether this principal is an agent; an agent never decides."""
     return isinstance(principal, Principal) and principal.kind == "agent"
 
 
 def proven_tenant(principal: str | None) -> str | None:
-    """The tenant that the credentials prove; None where they prove none."""
+    """The tenant that the credentials prove; None if they prove none."""
     return principal.tenant if isinstance(principal, Principal) else None
 
 
 def person_of(principal: str | None) -> str | None:
-    """The person whose principal this is; None if nothing says so."""
+    """The person to whom this principal belongs; None if no setting and no credentials say so."""
     return principal.person if isinstance(principal, Principal) else None
 
 
@@ -70,7 +70,7 @@ class Directory:
         self._people = {key: person for person, keys in auth.people.items() for key in keys}
 
     def known(self, principal: str, issuer: str = "") -> Principal:
-        """The principal with all that is known of it; `issuer` vouches where no other one does."""
+        """The principal with all known facts about it; `issuer` is its issuer if it has none."""
         given = principal if isinstance(principal, Principal) else Principal(principal)
         said = self._principals.get(str(given)) or PrincipalSettings()
         vouching = given.issuer or issuer

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sayso.errors import Busy
-from sayso.workers.mailbox import Mailbox, mailbox, tell
+from sayso.workers.mailbox import Mailbox, mailbox, wake_waiter
 
 PATIENCE = 10.0
 """Seconds that a turn waits for a slot."""
@@ -81,7 +81,7 @@ class Slots:
                 self._free -= 1
                 given.append(self._waiting.popleft())
         for waiter in given:
-            waiter.box.post(partial(tell, waiter.future))
+            waiter.box.post(partial(wake_waiter, waiter.future))
 
 
 class _Waiter(NamedTuple):

@@ -76,10 +76,10 @@ def _setup(host: Served) -> Iterator[str]:
 
 
 def _variables(host: Served) -> Iterator[str]:
-    for name, told in host.config.unread.items():
+    for name, line in host.config.unread.items():
         # The name of a variable with a caller's token is in [auth], or in its file.
         if os.environ.get(name, "").strip().encode() not in host.tokens.values():
-            yield f"warning: {told}"
+            yield f"warning: {line}"
 
 
 def _idle(host: Served) -> Iterator[str]:

@@ -29,7 +29,7 @@ class _Server(uvicorn.Server):
         super().__init__(uvicorn_config(app, config))
         self._app = app
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._begun = threading.Event()
+        self._tried = threading.Event()
         self._failure: BaseException | None = None
 
     def live(self, listening: socket.socket) -> None:
@@ -39,17 +39,17 @@ class _Server(uvicorn.Server):
         except BaseException as error:
             self._failure = error
         finally:
-            self._begun.set()
+            self._tried.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the app, then report it."""
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
-        self._begun.set()
+        self._tried.set()
 
     def wait_for_start(self, seconds: float) -> None:
         """Return when the service listens; raise the error that stopped its start."""
-        if not self._begun.wait(seconds):
+        if not self._tried.wait(seconds):
             raise TimeoutError("the service did not start in time")
         if self._failure is not None:
             raise self._failure

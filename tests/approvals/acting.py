@@ -134,7 +134,7 @@ def wait_for(name: str) -> None:
 
 
 def text_of(ask: Ask) -> str:
-    """What the user said first."""
+    """The user's first text."""
     return next(b.text for b in ask.turns[0].blocks if isinstance(b, Text))
 
 
@@ -180,12 +180,12 @@ def agent(fate: Fate) -> Agent:
         results = [b for turn in ask.turns for b in turn.blocks if isinstance(b, Result)]
         return "ended: " + " | ".join(r.output.splitlines()[0] for r in results)
 
-    def told(event: AgentEvent) -> None:
+    def reported(event: AgentEvent) -> None:
         # The user's own message is reported as a Message, the reply as an AgentMessage.
         if isinstance(event, MessageAdded) and not isinstance(event.message, Message):
             fate.at("reply")
 
-    return Agent(model=Scripted(answer), tools=[wipe], on_event=[told])
+    return Agent(model=Scripted(answer), tools=[wipe], on_event=[reported])
 
 
 def function(fate: Fate) -> Callable[..., Any]:

@@ -19,8 +19,8 @@ ALICE = Requester("alice", "acme", "u1", "v2", "192.0.2.1")
 
 @dataclass
 class World:
-    """What processes share: seconds on top of the clocks, of the store's and of their own, and who
-    is known to be dead. `jump` moves the store's clock alone."""
+    """The state that processes share: seconds on top of the clocks, of the store's and of their
+    own, and the processes that are known to be dead. `jump` moves only the store's clock."""
 
     late: float = 0.0
     jump: float = 0.0

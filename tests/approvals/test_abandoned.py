@@ -1,5 +1,4 @@
-"""Calls that nobody waits for any more, and starts that come to nothing (design, section 6,
-"Beginning")."""
+"""Abandoned calls, and starts that were refused (design, section 6, "Beginning")."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from sayso import (
 )
 from sayso.errors import StillRunning
 from sayso.ledger import Proposal
-from sayso.ledger.beginnings import NotBegun
+from sayso.ledger.beginnings import CallNotStarted
 from sayso.ledger.choices import Choice, Conversation, Decided, Grant
 from sayso.ledger.memory import MemoryStore
 from sayso.ledger.record import Ledger
@@ -110,20 +109,20 @@ def test_approved_call_that_outlives_its_turn_holds_no_place_and_keeps_no_lease(
     abandoned = service.app.host.gate.abandoned
     until(lambda: abandoned.total == 1, "the call to be given up")
     assert "tool hang: a call goes on that nobody waits for" in caplog.text
-    # Its thread is no longer one of those that there may be, and its loop takes nobody along.
+    # Its thread no longer counts towards the limit, and its loop delays nobody else.
     assert service.chat(user("look"))["content"] == "seen"
     until(lambda: row(service).state == "INDETERMINATE", "the end of its lease")
-    told = "it did not end within the time limit of its turn and may still be running"
-    assert (row(service).output or "").startswith(f"Outcome unknown: {told}.")
-    told = service.chat(*messages)["data"]["executed_tool_calls"][0]["output"]
-    assert told == row(service).output
+    why = "it did not end within the time limit of its turn and may still be running"
+    assert (row(service).output or "").startswith(f"Outcome unknown: {why}.")
+    reported = service.chat(*messages)["data"]["executed_tool_calls"][0]["output"]
+    assert reported == row(service).output
     hanging.free.set()
     until(lambda: row(service).state == "DONE", "its real end")
     assert (row(service).output, hanging.runs) == ("at last a", 1)
-    # The recorded reply was written while nobody knew.
+    # The recorded reply was written before the outcome was known.
     known = service.chat(*messages)
     assert known["data"]["executed_tool_calls"][0]["output"] == "at last a"
-    assert known["content"].startswith(told)
+    assert known["content"].startswith(reported)
     assert "Since this was written it has become known how hang ended" in known["content"]
     until(lambda: abandoned.total == 0, "the end of the call")
     until(lambda: "ToolExecuted" in [e.event_type for e in hanging.events], "the event of its end")
@@ -166,7 +165,7 @@ def test_callable_that_outlives_its_turn_keeps_no_lease_either(served: Serve) ->
         assert service.ask(*messages).json()["code"] == "TURN_TIMEOUT"
         until(lambda: row(service).state == "INDETERMINATE", "the end of its lease")
         assert service.app.host.gate.abandoned.total == 1
-        # The only thread is not used up.
+        # The only thread is still available.
         assert service.chat(user("go"))["data"]["tool_calls"]
     finally:
         free.set()
@@ -193,7 +192,7 @@ def test_ready_counts_the_loops_that_are_blocked_by_what_nobody_waits_for(served
     until(lambda: workers.blocked == 0, "the end of the call")
 
 
-# Starts that come to nothing.
+# Refused starts.
 
 
 def test_call_without_a_thread_that_can_be_started_has_not_begun(
@@ -237,7 +236,7 @@ class NeverThere:
         await asyncio.sleep(600)
 
     def leave(self) -> None:
-        """Nothing to give up."""
+        """Nothing to release."""
 
 
 @pytest.mark.parametrize("timeout", [None, 0.1])
@@ -259,7 +258,7 @@ def test_call_whose_place_blocks_before_it_begins_is_withdrawn_for_good(
             who = ALICE._replace(principal=None, tenant=None)
             (grant,) = (await host.ledger.decide([choice], [], who, Conversation())).grants
             began = time.monotonic()
-            with pytest.raises(NotBegun):
+            with pytest.raises(CallNotStarted):
                 await host.gate.run(
                     wipe,
                     proposed.input,
@@ -270,7 +269,7 @@ def test_call_whose_place_blocks_before_it_begins_is_withdrawn_for_good(
                     until=began + 0.4,
                 )
             assert 0.3 < time.monotonic() - began < 5
-            with pytest.raises(NotBegun):
+            with pytest.raises(CallNotStarted):
                 grant.begin()
             await host.ledger.give_back([grant], refused=True)
             stands = (await host.ledger.settle([proposed.id]))[proposed.id]
@@ -306,7 +305,7 @@ def test_grant_runs_no_other_input_than_was_approved(tmp_path: Path) -> None:
 
 
 class TestRest:
-    """A refused start backs off, and what is stored of that holds for every process."""
+    """A refused start is delayed, and the stored delay applies to every process."""
 
     def processes(self, world: World) -> tuple[Ledger, Ledger]:
         store = MemoryStore()
@@ -333,7 +332,7 @@ class TestRest:
                 for ledger in (one, other):
                     now = Decided(found.rows)
                     assert await ledger.claim(choice, now, row.id, ALICE) is None
-                    # Twice as long each time, up to five seconds, and never just that.
+                    # Twice as long each time, up to five seconds, with a random part.
                     pause = min(5.0, 0.05 * 2 ** (refusals - 1))
                     assert pause * 0.4 < now.resting[row.id] <= pause * 1.5
                 assert (await other.settle([row.id]))[row.id].refusals == refusals

@@ -57,9 +57,9 @@ def test_a_damaged_store_stops_the_start(nursery: Nursery, tmp_path: Path) -> No
     raw = bytearray(file.read_bytes())
     raw[4096 : 4096 + 4096] = b"\xff" * 4096
     file.write_bytes(raw)
-    told = stopped(nursery, tmp_path)
-    assert str(file) in told
-    assert "damaged; restore it from a backup" in told
+    reported = stopped(nursery, tmp_path)
+    assert str(file) in reported
+    assert "damaged; restore it from a backup" in reported
 
 
 def test_what_is_no_store_stops_the_start(nursery: Nursery, tmp_path: Path) -> None:
@@ -71,26 +71,26 @@ def test_a_newer_schema_stops_the_start(nursery: Nursery, tmp_path: Path) -> Non
     filled(nursery, tmp_path)
     with database(tmp_path) as db:
         db.execute("PRAGMA user_version = 99")
-    told = stopped(nursery, tmp_path)
-    assert "has schema 99" in told
-    assert "upgrade Sayso" in told
+    reported = stopped(nursery, tmp_path)
+    assert "has schema 99" in reported
+    assert "upgrade Sayso" in reported
 
 
 def test_a_folder_that_takes_no_file_stops_the_start(nursery: Nursery, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("a file")
     config = CONFIG.replace("sqlite:///approvals.db", "sqlite:///in/approvals.db")
     (tmp_path / "sayso.toml").write_text(config)
-    told = stopped(nursery, tmp_path)
-    assert str(tmp_path / "in" / "approvals.db") in told
-    assert "a file stands where its folder should be" in told
+    reported = stopped(nursery, tmp_path)
+    assert str(tmp_path / "in" / "approvals.db") in reported
+    assert "a file stands where its folder should be" in reported
 
 
 def test_memory_for_several_workers_stops_the_start(nursery: Nursery, tmp_path: Path) -> None:
     config = CONFIG.replace("sqlite:///approvals.db", "memory://")
     (tmp_path / "sayso.toml").write_text(config)
-    told = stopped(nursery, tmp_path, OPTIONS='{"workers": 2}')
-    assert "memory://" in told
-    assert "workers = 1" in told
+    reported = stopped(nursery, tmp_path, OPTIONS='{"workers": 2}')
+    assert "memory://" in reported
+    assert "workers = 1" in reported
 
 
 def test_service_whose_store_takes_nothing_more_is_not_ready_and_says_why(

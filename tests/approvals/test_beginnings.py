@@ -254,13 +254,15 @@ def test_calls_that_wait_while_their_process_stands_still_run_elsewhere_once(
     first = pool.submit(one.client.ask, *messages)
     until(lambda: lines(tmp_path, "held"), "the first run")
     one.signal(signal.SIGSTOP)
-    told = outputs(two.client.chat(*messages))
+    reported = outputs(two.client.chat(*messages))
     (tmp_path / "go").touch()
     one.signal(signal.SIGCONT)
     assert first.result(120).status == 200
-    begun = lines(tmp_path, "held")[0]
-    assert told.pop(begun).startswith("Outcome unknown: the process that ran it has given no sign")
-    assert told == {name: f"wiped {name}" for name in "abcde" if name != begun}
+    entered = lines(tmp_path, "held")[0]
+    assert reported.pop(entered).startswith(
+        "Outcome unknown: the process that ran it has given no sign"
+    )
+    assert reported == {name: f"wiped {name}" for name in "abcde" if name != entered}
     assert sorted(lines(tmp_path, "runs")) == ["a", "b", "c", "d", "e"]
 
 
@@ -275,10 +277,10 @@ def test_calls_that_wait_when_their_process_is_killed_run_elsewhere_once(
     until(lambda: lines(tmp_path, "held"), "the first run")
     one.kill()
     assert first.result(120) is None
-    told = outputs(two.client.chat(*messages))
-    begun = lines(tmp_path, "held")[0]
-    assert told.pop(begun).startswith("Outcome unknown: the process that ran it has ended")
-    assert told == {name: f"wiped {name}" for name in "abc" if name != begun}
+    reported = outputs(two.client.chat(*messages))
+    entered = lines(tmp_path, "held")[0]
+    assert reported.pop(entered).startswith("Outcome unknown: the process that ran it has ended")
+    assert reported == {name: f"wiped {name}" for name in "abc" if name != entered}
     assert sorted(lines(tmp_path, "runs")) == ["a", "b", "c"]
 
 

@@ -27,7 +27,7 @@ from stages import (
 
 from sayso.errors import LedgerUnavailable, StillRunning
 from sayso.ledger import Proposal, beginnings, choices, claims
-from sayso.ledger.beginnings import NotBegun
+from sayso.ledger.beginnings import CallNotStarted
 from sayso.ledger.choices import Continuation, Conversation, Decided, Requester
 from sayso.ledger.conformance.samples import ALL
 from sayso.ledger.memory import MemoryStore
@@ -267,8 +267,8 @@ def test_a_dead_owner_is_logged_once_though_refused_requests_look_again(
         await other.close()
 
     run(work())
-    told = [line for line in caplog.messages if "its outcome is unknown" in line]
-    assert len(told) == 1
+    reported = [line for line in caplog.messages if "its outcome is unknown" in line]
+    assert len(reported) == 1
 
 
 def test_a_late_finish_does_not_count_after_another_claim(make: Make) -> None:
@@ -301,8 +301,10 @@ def test_the_log_says_who_had_an_idempotent_call_run_again(make: Make) -> None:
         (grant,) = (await decide(ledger, approve(row), who=bob)).grants
         await ledger.finish(grant, "DONE", "wiped")
         await decide(ledger, approve(row), who=ALICE)
-        told = await ledger.store.run(lambda tx: tx.log(ALL))
-        assert [(r.entry["event"], r.entry.get("who"), r.entry.get("protocol")) for r in told] == [
+        reported = await ledger.store.run(lambda tx: tx.log(ALL))
+        assert [
+            (r.entry["event"], r.entry.get("who"), r.entry.get("protocol")) for r in reported
+        ] == [
             ("proposed", None, row.protocol),
             ("approved", "alice", "v2"),
             ("claimed", None, None),
@@ -324,7 +326,7 @@ def test_a_rejection_is_claimed_once_for_its_callable_and_again_when_that_was_gi
     async def claimed(ledger: Ledger, row: Proposal) -> list[Proposal]:
         found = Decided()
         await ledger.claim_for_callable(row.turn, found)
-        return found.told
+        return found.acknowledged
 
     async def work() -> None:
         ledger, row = make(), call("t")
@@ -333,14 +335,14 @@ def test_a_rejection_is_claimed_once_for_its_callable_and_again_when_that_was_gi
         staged(ledger).loses = 1
         with pytest.raises(LedgerUnavailable):
             await claimed(ledger, row)
-        told = await comes(lambda: claimed(ledger, row))
-        assert [r.id for r in told] == [row.id]
+        reported = await comes(lambda: claimed(ledger, row))
+        assert [r.id for r in reported] == [row.id]
         assert await claimed(ledger, row) == []
-        await ledger.give_back([], told)
+        await ledger.give_back([], reported)
         other = make()
         await other.open()
         assert [r.id for r in await claimed(other, row)] == [row.id]
-        await ledger.give_back([], told)
+        await ledger.give_back([], reported)
         assert await claimed(ledger, row) == []
         await ledger.close()
         await other.close()
@@ -383,11 +385,11 @@ def test_an_idempotent_call_that_runs_again_is_answered_anew_though_a_continuati
         await other.open()
         [grant] = (await decide(ledger, approve(row))).grants
         await ledger.finish(grant, "INDETERMINATE", "unknown")
-        told = {"reply": "unknown"}
-        await ledger.propose(None, [], await goes_on(ledger, "a"), told)
+        reported = {"reply": "unknown"}
+        await ledger.propose(None, [], await goes_on(ledger, "a"), reported)
         assert isinstance(await goes_on(other, "b"), Continuation)
         staged(ledger).world.dead.add(other.owner)
-        assert await goes_on(ledger, "a") == told
+        assert await goes_on(ledger, "a") == reported
         [again] = (await decide(ledger, approve(row))).grants
         await ledger.finish(again, "DONE", "wiped")
         assert isinstance(await goes_on(ledger, "a"), Continuation)
@@ -454,12 +456,12 @@ def test_what_was_refused_as_expired_stays_so_when_the_clock_is_set_back(make: M
         await proposed(ledger, shell)
         staged(ledger).world.late = 1100
         for choice in choices:
-            told = await refused(ledger, choice, conversation=Conversation("k"))
-            assert told == {"approval_expired"}
+            reported = await refused(ledger, choice, conversation=Conversation("k"))
+            assert reported == {"approval_expired"}
         staged(ledger).world.late = 0
         for choice in choices:
-            told = await refused(ledger, choice, conversation=Conversation("k"))
-            assert told == {"approval_expired"}
+            reported = await refused(ledger, choice, conversation=Conversation("k"))
+            assert reported == {"approval_expired"}
         log = await ledger.store.run(lambda tx: tx.log(ALL))
         assert [one.entry["event"] for one in log].count("expired") == 2
         await ledger.close()
@@ -644,14 +646,14 @@ def test_what_is_handed_back_is_approved_unless_somebody_reported_it_unknown(mak
         assert (await other.settle([rows[0].id]))[rows[0].id].state == "APPROVED"
         (late,) = (await decide(ledger, approve(rows[1]))).grants
         staged(ledger).world.late = 601
-        told = (await other.settle([rows[1].id]))[rows[1].id]
-        assert told.state == "INDETERMINATE"
+        reported = (await other.settle([rows[1].id]))[rows[1].id]
+        assert reported.state == "INDETERMINATE"
         await ledger.give_back([late])
         ended = (await other.settle([rows[1].id]))[rows[1].id]
         assert (ended.state, (ended.output or "")[:14]) == ("FAILED", "Error: not run")
         assert (await decide(other, approve(rows[1]))).grants == []
         for grant in (early, late):
-            with pytest.raises(NotBegun):
+            with pytest.raises(CallNotStarted):
                 grant.begin()
         await ledger.close()
         await other.close()
@@ -697,10 +699,10 @@ def test_a_call_begins_only_while_its_lease_lasts_less_a_margin(
         grants = [(await decide(ledger, approve(row))).grants[0] for row in rows]
         now += 7.9
         grants[0].begin()
-        with pytest.raises(NotBegun):
+        with pytest.raises(CallNotStarted):
             grants[0].begin()
         now += 0.2
-        with pytest.raises(NotBegun):
+        with pytest.raises(CallNotStarted):
             grants[1].begin()
         await ledger.close()
 

@@ -36,7 +36,7 @@ class Processes:
         return (await self.other.settle([self.row.id]))[self.row.id].state
 
     async def renew(self) -> None:
-        """What the first process does three times in its lease."""
+        """The first process does this three times in its lease."""
 
         def work(tx: object) -> None:
             rows: dict[str, Proposal] = tx.proposals([self.row.id])  # type: ignore[attr-defined]

@@ -78,11 +78,11 @@ def test_concurrent_approvals_run_once(
 
 
 def test_waiting_requests_hold_no_place(served: Serve) -> None:
-    begun, go = threading.Event(), threading.Event()
+    started, go = threading.Event(), threading.Event()
     tools = Counted()
 
     async def slow() -> str:
-        begun.set()
+        started.set()
         assert await asyncio.to_thread(go.wait, 120)
         return "gone"
 
@@ -97,7 +97,7 @@ def test_waiting_requests_hold_no_place(served: Serve) -> None:
     with ThreadPoolExecutor(8) as pool:
         waiting = [pool.submit(service.ask, *messages) for _ in range(8)]
         try:
-            assert begun.wait(60)
+            assert started.wait(60)
             # Seven wait for the continuation of one; there is still a slot.
             assert service.chat(user("hi"))["content"] == "hello"
             until(lambda: service.app.host.turns_running == 1)
@@ -140,13 +140,13 @@ def _fine(service: Service, messages: list[Json]) -> Json | None:
 
 def test_turns_go_on_when_the_calls_of_both_tabs_have_ended(served: Serve) -> None:
     """One tab approves one call, another tab the other; the model gets both outcomes."""
-    begun, go = threading.Event(), threading.Event()
+    started, go = threading.Event(), threading.Event()
 
     @tool(requires_approval=True)
     def delete(name: str) -> str:
         """Delete a thing."""
         if name == "slow":
-            begun.set()
+            started.set()
             assert go.wait(120)
         return f"deleted {name}"
 
@@ -162,7 +162,7 @@ def test_turns_go_on_when_the_calls_of_both_tabs_have_ended(served: Serve) -> No
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(one, slow)
-        assert begun.wait(60)
+        assert started.wait(60)
         second = pool.submit(one, fast)
         ledger = service.app.host.ledger
         ended = fast["id"]
@@ -269,11 +269,11 @@ def test_the_outcome_of_a_callable_whose_host_died_is_told_by_the_other(
 
 
 @pytest.mark.parametrize(
-    ("decision", "told"),
+    ("decision", "reported"),
     [(approved, "deleted a"), (rejected, "Rejected by the user: too risky")],
 )
 def test_model_hears_what_another_decided_just_before_a_new_message_superseded_it(
-    served: Serve, monkeypatch: pytest.MonkeyPatch, decision: Any, told: str
+    served: Serve, monkeypatch: pytest.MonkeyPatch, decision: Any, reported: str
 ) -> None:
     tools = Counted()
     agent, model = scripted([[delete("a")], "as decided", "a joke"], tools.tools)
@@ -291,4 +291,4 @@ def test_model_hears_what_another_decided_just_before_a_new_message_superseded_i
     monkeypatch.setattr(Ledger, "reject", too_late)
     assert service.chat(*talk, user("leave it, tell a joke"))["content"] == "a joke"
     outputs = [b.output for t in model.asks[-1].turns for b in t.blocks if isinstance(b, Result)]
-    assert outputs == [told]
+    assert outputs == [reported]

@@ -244,8 +244,8 @@ def test_a_key_that_the_tool_would_drop_is_told_to_the_model(served: Serve, key:
     agent, model = scripted([calls, "sorry"], [buy])
     reply = served(agent).chat(user("go"))
     assert (reply["content"], reply["data"]["tool_calls"], ran) == ("sorry", [], [])
-    told = model.asks[-1].turns[-1].blocks[0]
-    assert (told.is_error, f"there is no parameter {key!r}" in told.output) == (True, True)
+    reported = model.asks[-1].turns[-1].blocks[0]
+    assert (reported.is_error, f"there is no parameter {key!r}" in reported.output) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -544,7 +544,7 @@ def test_callable_carries_nothing_out_in_another_place_than_was_approved(served:
     for call in calls:
         decide = service.app.host.calls.decide
         asyncio.run(decide(call["id"], Caller("console"), approved=True, run=False))
-    # Approved elsewhere, and looked at from another place: they wait, in whatever form.
+    # Approved elsewhere, and requested from another place: they wait, in either form.
     restated = service.chat(said(reply), user("", **prod))
     assert [c["id"] for c in restated["data"]["tool_calls"]] == [c["id"] for c in calls]
     assert acting.acted == []

@@ -53,24 +53,24 @@ async def claimed_elsewhere(host: ServiceHost) -> Grant:
     return grant
 
 
-def heard(host: ServiceHost, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+def received(host: ServiceHost, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Set when a request begins to wait for the outcome of a call."""
-    loop, begun, outcomes = asyncio.get_running_loop(), asyncio.Event(), host.ledger.outcomes
+    loop, started, outcomes = asyncio.get_running_loop(), asyncio.Event(), host.ledger.outcomes
 
     async def waiting(*arguments: Any) -> Any:
-        loop.call_soon_threadsafe(begun.set)
+        loop.call_soon_threadsafe(started.set)
         return await outcomes(*arguments)
 
     monkeypatch.setattr(host.ledger, "outcomes", waiting)
-    return begun
+    return started
 
 
 @pytest.mark.parametrize("gated", [True, False])
 def test_slow_validator_holds_up_no_loop(tmp_path: Path, gated: bool) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     def checked(name: str) -> str:
-        begun.set()
+        started.set()
         assert go_on.wait(30), "the loop did not go on"
         return name
 
@@ -80,7 +80,7 @@ def test_slow_validator_holds_up_no_loop(tmp_path: Path, gated: bool) -> None:
         return f"wiped {name}"
 
     async def meanwhile() -> None:
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(started.wait, 30)
         go_on.set()
 
     async def work() -> None:
@@ -101,11 +101,11 @@ def test_who_waits_for_a_claim_that_is_given_back_runs_the_call(
         tools = Counted()
         async with hosting(tmp_path, tools) as host:
             grant = await claimed_elsewhere(host)
-            begun = heard(host, monkeypatch)
+            started = received(host, monkeypatch)
             deciding = asyncio.ensure_future(
                 host.calls.decide(grant.proposal.id, SOMEBODY, approved=True)
             )
-            await begun.wait()
+            await started.wait()
             assert tools.names == []
             await host.ledger.give_back([grant])
             ended = await deciding
@@ -123,10 +123,10 @@ def test_who_waits_for_a_claim_whose_process_died_runs_the_call_only_if_it_is_id
         tools = Counted(idempotent=idempotent)
         async with hosting(tmp_path, tools) as host:
             grant = await claimed_elsewhere(host)
-            begun = heard(host, monkeypatch)
+            started = received(host, monkeypatch)
             row = grant.proposal
             deciding = asyncio.ensure_future(host.calls.decide(row.id, SOMEBODY, approved=True))
-            await begun.wait()
+            await started.wait()
             gone = Owner("0" * 32, boot_id(), row.fence, 0.0)
             await host.ledger.store.run(lambda tx: tx.put(replace(row, owner=gone)))
             ended = await deciding
@@ -170,12 +170,12 @@ def test_who_only_records_an_approval_does_not_run_what_is_given_back(
         tools = Counted()
         async with hosting(tmp_path, tools) as host:
             grant = await claimed_elsewhere(host)
-            begun = heard(host, monkeypatch)
+            started = received(host, monkeypatch)
             id_ = grant.proposal.id
             deciding = asyncio.ensure_future(
                 host.calls.decide(id_, SOMEBODY, approved=True, run=False)
             )
-            await begun.wait()
+            await started.wait()
             await host.ledger.give_back([grant])
             assert (await deciding).state == "APPROVED"
         assert tools.names == []
@@ -219,12 +219,12 @@ def test_who_waits_for_an_outcome_that_the_store_does_not_take_is_told_so(
 
 
 def test_a_call_whose_caller_has_gone_has_the_whole_drain_to_end(tmp_path: Path) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     @tool(requires_approval=True)
     def wipe(name: str) -> str:
         """Wipe a thing."""
-        begun.set()
+        started.set()
         go_on.wait(120)
         return f"wiped {name}"
 
@@ -232,7 +232,7 @@ def test_a_call_whose_caller_has_gone_has_the_whole_drain_to_end(tmp_path: Path)
         async with hosting(tmp_path, SimpleNamespace(tools=[wipe])) as host:
             row = await host.calls.propose("wipe", {"name": "a"}, SOMEBODY)
             deciding = asyncio.ensure_future(host.calls.decide(row.id, SOMEBODY, approved=True))
-            await asyncio.to_thread(begun.wait, 120)
+            await asyncio.to_thread(started.wait, 120)
             deciding.cancel()
             draining = asyncio.ensure_future(host.drain(120))
             await asyncio.wait({draining}, timeout=0.5)
@@ -277,12 +277,12 @@ def test_all_that_waits_for_a_call_after_the_drain_shares_one_time(
 
 
 def test_a_call_that_needs_no_approval_has_the_whole_drain_to_end(tmp_path: Path) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     @tool
     def look(name: str) -> str:
         """Look at a thing."""
-        begun.set()
+        started.set()
         go_on.wait(120)
         return f"saw {name}"
 
@@ -290,7 +290,7 @@ def test_a_call_that_needs_no_approval_has_the_whole_drain_to_end(tmp_path: Path
         async with hosting(tmp_path, SimpleNamespace(tools=[look])) as host:
             call = host.calls.run("look", {"name": "a"}, SOMEBODY, session=Session())
             running = asyncio.ensure_future(call)
-            await asyncio.to_thread(begun.wait, 120)
+            await asyncio.to_thread(started.wait, 120)
             draining = asyncio.ensure_future(host.drain(120))
             await asyncio.wait({draining}, timeout=0.5)
             assert not draining.done()
@@ -319,17 +319,17 @@ def test_a_call_that_was_claimed_runs_although_its_caller_leaves_while_the_handl
 ) -> None:
     async def work() -> None:
         tools = Counted()
-        loop, told, goes_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+        loop, reported, goes_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
         def handler(event: AgentEvent) -> None:
             if isinstance(event, ToolCallApproved):
-                loop.call_soon_threadsafe(told.set)
+                loop.call_soon_threadsafe(reported.set)
                 assert goes_on.wait(60)
 
         async with hosting(tmp_path, tools, on_event=handler) as host:
             row = await host.calls.propose("delete", {"name": "a"}, SOMEBODY)
             deciding = asyncio.ensure_future(host.calls.decide(row.id, SOMEBODY, approved=True))
-            await told.wait()
+            await reported.wait()
             deciding.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await deciding

@@ -1,4 +1,4 @@
-"""Calls that were approved elsewhere than by their caller run, once, in the service."""
+"""The service runs calls, each once, that were approved elsewhere than by their caller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEADLINE = 60.0
 
 
 def until(holds: Callable[[], Any]) -> Any:
-    """What `holds` gives once it is true."""
+    """The result of `holds` as soon as it is true."""
     deadline = time.monotonic() + DEADLINE
     while not (value := holds()):
         assert time.monotonic() < deadline, "it did not come true in time"
@@ -34,7 +34,7 @@ def until(holds: Callable[[], Any]) -> Any:
 
 
 class Kitchen:
-    """A service whose agent has gated tools, and what they did."""
+    """A service whose agent has gated tools, and a record of their runs."""
 
     def __init__(self, served: Served, config: str = "", **options: Any) -> None:
         self.ran: list[str] = []
@@ -148,12 +148,12 @@ def test_rejected_call_does_not_run(sayso_served: Served) -> None:
 
 
 def test_empty_message_gets_the_outcome_of_what_the_service_runs(sayso_served: Served) -> None:
-    begun, go = threading.Event(), threading.Event()
+    started, go = threading.Event(), threading.Event()
 
     @tool(requires_approval=True)
     def bake(what: str) -> str:
         """Bake."""
-        begun.set()
+        started.set()
         go.wait(DEADLINE)
         return f"baked {what}"
 
@@ -164,7 +164,7 @@ def test_empty_message_gets_the_outcome_of_what_the_service_runs(sayso_served: S
     (call,) = conversation.pending
     decide = service.host.calls.decide
     asyncio.run(decide(call["id"], Caller("inbox"), approved=True, run=False))
-    assert begun.wait(DEADLINE)
+    assert started.wait(DEADLINE)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(conversation.say)
         assert not asked.done()
@@ -211,11 +211,11 @@ def test_decision_on_the_command_line_wakes_the_service(
     file.write_text(config, "utf-8")
     kitchen = Kitchen(sayso_served, config)
     _, id_ = kitchen.propose()
-    begun = time.monotonic()
+    started = time.monotonic()
     assert run(["approvals", "approve", id_, "--config", str(file)]) == 0
     assert "the service starts it" in capsys.readouterr().out
     until(lambda: kitchen.state(id_) == "DONE")
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - started < 30
     assert kitchen.ran == ["bread"]
 
 
@@ -227,7 +227,7 @@ ENDS = {
     "done:written": ("INDETERMINATE", 1),
     "done:committed": ("DONE", 1),
 }
-"""How a call ends whose service is killed there, and how often it ran."""
+"""The end of a call whose service is killed at this point, and the number of its runs."""
 
 
 @pytest.mark.parametrize("point", ["", *ENDS])
@@ -242,7 +242,7 @@ def test_service_that_dies_at_any_step_runs_it_once_or_not_at_all(
     reply = first.json()
     (call,) = reply["data"]["tool_calls"]
     if not point:
-        # Nobody is there when it is approved.
+        # No service is running when the call is approved.
         process.kill()
     assert run(["approvals", "approve", call["id"], "--config", str(folder / "sayso.toml")]) == 0
     process.wait()

@@ -1,4 +1,4 @@
-"""All starts are stopped at once, everywhere, and go on when they may again."""
+"""All starts are stopped at once, in every process, and continue after the thaw."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEADLINE = 60.0
 
 
 def until(holds: Callable[[], Any]) -> Any:
-    """What `holds` gives once it is true."""
+    """The result of `holds` as soon as it is true."""
     deadline = time.monotonic() + DEADLINE
     while not (value := holds()):
         assert time.monotonic() < deadline, "it did not come true in time"
@@ -57,7 +57,7 @@ def agent(ran: list[str]) -> Agent:
 
 
 def _looks(service: Service, call: Any) -> None:
-    """Have the service look at a call, as each request with a decision does."""
+    """Let the service look at a call, as each request with a decision does."""
     asyncio.run(service.host.calls.look(call["id"], Caller("test")))
 
 
@@ -71,14 +71,14 @@ def test_command_line_stops_every_start_and_lets_it_go_on(
     (call,) = conversation.pending
     assert run(["approvals", "freeze", "--reason", "an attack", "--config", str(file)]) == 0
     assert "no approved call starts" in capsys.readouterr().out
-    # Whatever this process has read before.
+    # The stop is found, whatever this process has read before.
     until(lambda: service.host.ledger.freezing.now or _looks(service, call))
     reply = conversation.approve()
     assert reply["data"]["tool_calls"][0]["execute"] is False
     assert reply["content"].startswith("wipe was approved and has not run: all starts were stopped")
     assert "an attack" in reply["content"]
     assert ran == []
-    # What is decided counts, and starts as soon as it may.
+    # The decisions are kept, and their calls start after the thaw.
     assert run(["approvals", "thaw", "--config", str(file)]) == 0
     assert "approved calls start again" in capsys.readouterr().out
     until(lambda: ran == ["disk"])

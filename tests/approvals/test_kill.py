@@ -153,10 +153,10 @@ def consistent(life: Life, reply: Json) -> None:
     ended = [recorded[id_] for id_ in life.approved]
     assert sum(map(len, life.plan)) == len(ended)
     assert reply["content"].startswith("ended: ")
-    told = reply["content"].removeprefix("ended: ").split(" | ")
-    assert len(told) == len(ended)
-    assert sum("wiped" in text or "Run again" in text for text in told) == ended.count("DONE")
-    unknown = [text for text in told if text.startswith("Outcome unknown:")]
+    reported = reply["content"].removeprefix("ended: ").split(" | ")
+    assert len(reported) == len(ended)
+    assert sum("wiped" in text or "Run again" in text for text in reported) == ended.count("DONE")
+    unknown = [text for text in reported if text.startswith("Outcome unknown:")]
     assert len(unknown) == ended.count("INDETERMINATE")
     chain_is_whole(life.folder)
 

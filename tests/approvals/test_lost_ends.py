@@ -1,4 +1,4 @@
-"""What a store loses, as a standby that takes over or a restored database: ends and claims."""
+"""A store loses ends and claims, such as a standby that takes over or a restored database."""
 
 from __future__ import annotations
 

@@ -61,8 +61,10 @@ def test_a_killed_owner_is_dead_at_once(nursery: Nursery, tmp_path: Path) -> Non
     assert done["output"].startswith("Outcome unknown: the process that ran it has ended")
     assert lines(tmp_path, "runs") == ["a"]
     assert state(tmp_path) == "INDETERMINATE"
-    told = f"call {done['id']} of wipe: the process that ran it has ended, its outcome is unknown"
-    assert two.said.count(told) == 1
+    reported = (
+        f"call {done['id']} of wipe: the process that ran it has ended, its outcome is unknown"
+    )
+    assert two.said.count(reported) == 1
 
 
 def test_a_living_owner_is_waited_for(nursery: Nursery, tmp_path: Path) -> None:
@@ -278,8 +280,8 @@ def test_a_call_of_unknown_end_that_may_not_run_again_stays_unknown(
         if why != "a rule":
             assert newer.ask(*messages).types == {"approval_tool_changed"}
             continue
-        (told,) = newer.chat(*messages)["data"]["executed_tool_calls"]
-        first, second = told["output"].splitlines()
+        (reported,) = newer.chat(*messages)["data"]["executed_tool_calls"]
+        first, second = reported["output"].splitlines()
         assert first.startswith("Outcome unknown: the tool did not end within its timeout of 0.2 s")
         assert second.startswith("Not run again: ")
     assert runs == ["a"]
@@ -309,18 +311,18 @@ def test_an_async_tool_that_its_timeout_cancelled_has_no_known_end(
     agent, _ = scripted([calls[0], "hm", calls[1], "hm", "hm"], [slow])
     service = served(agent)
     messages = deciding(service.chat(user("wipe")))
-    (told,) = service.chat(*messages)["data"]["executed_tool_calls"]
+    (reported,) = service.chat(*messages)["data"]["executed_tool_calls"]
     assert cancelled.wait(120)
     # After another complete run, all messages about the first one's end were sent.
     service.chat(*deciding(service.chat(user("wipe"))))
     (again,) = service.chat(*messages)["data"]["executed_tool_calls"]
-    assert told["output"].startswith("Outcome unknown:")
+    assert reported["output"].startswith("Outcome unknown:")
     if idempotent:
         assert again["output"].startswith("Outcome unknown:")
         assert "(Run again:" in again["output"]
         assert runs == ["a", "b", "a"]
     else:
-        assert again == told
+        assert again == reported
         assert runs == ["a", "b"]
 
 

@@ -114,7 +114,7 @@ def test_those_whom_the_rule_names_approve_whatever_deciders_says(serving: Asked
     service = serving('approvers = ["group:sre"]')
     call = proposed(service)
     assert refused(decided(service, call, "desk")) == "approval_not_allowed"
-    # To others it does not exist.
+    # To other principals the call does not exist.
     assert refused(decided(service, call, "eve")) == "approval_not_issued"
     assert refused(decided(service, call, "bot")) == "approval_not_allowed"
     assert row_of(service, call).state == "PENDING" and RAN == []
@@ -150,7 +150,7 @@ def test_below_the_quorum_the_call_is_stated_again_with_words(serving: Asked) ->
         "by": ["ann"],
         "of": ["group:sre", "bob"],
     }
-    # The same person again, by whatever principal, is one person.
+    # Another principal of the same person is no second person.
     assert decided(service, call, "ann").json()["data"]["tool_calls"]
     assert [vote.person for vote in row_of(service, call).votes] == ["ann"]
     assert RAN == []

@@ -392,8 +392,10 @@ def test_loosened_tools_are_named() -> None:
 
 def test_the_start_says_what_is_loosened(served: Serve) -> None:
     agent, _ = scripted(["hi"], [gated, open_])
-    told = served(agent, approvals__rules=[{"tool": "g*", "action": "allow"}]).app.host.describe()
-    assert "warning: rules let run without approval: gated" in told
+    reported = served(
+        agent, approvals__rules=[{"tool": "g*", "action": "allow"}]
+    ).app.host.describe()
+    assert "warning: rules let run without approval: gated" in reported
 
 
 def test_rules_that_name_no_tool_stop_the_start(served: Serve) -> None:
@@ -426,7 +428,7 @@ class Late:
         return self.known
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
 
 def test_rules_are_looked_at_once_the_tools_from_outside_are_known(
@@ -434,14 +436,14 @@ def test_rules_are_looked_at_once_the_tools_from_outside_are_known(
 ) -> None:
     source = Late()
     agent, _ = scripted(["hi"], [source])
-    told = "approvals.rules name tools that the agent does not have now: 'gaetd'"
+    warning = "approvals.rules name tools that the agent does not have now: 'gaetd'"
     service = served(agent, approvals__rules=[{"tool": "gaetd", "action": "deny"}])
-    assert told not in caplog.text
+    assert warning not in caplog.text
     source.known = [gated]
     source.changed()
     source.known = [gated, open_]
     source.changed()
-    assert caplog.text.count(told) == 1
+    assert caplog.text.count(warning) == 1
     assert service.chat(user("hi"))["content"] == "hi"
 
 
@@ -475,25 +477,29 @@ def test_the_start_says_which_rules_name_an_argument_that_no_tool_of_theirs_has(
     ]
     for rule in known:
         rule["action"] = "deny"
-    told = served(agent, approvals__rules=known).app.host.describe()
-    assert not [line for line in told if "argument" in line]
+    reported = served(agent, approvals__rules=known).app.host.describe()
+    assert not [line for line in reported if "argument" in line]
     wrong: list[Json] = [
         {"tool": "restart", "action": "deny", "arguments": {"enviroment": "a", "zone": 1}},
         {"tool": "[mn]*e", "action": "deny", "arguments": {"service": "a"}},
     ]
-    told = served(agent, approvals__rules=[*known, *wrong]).app.host.describe()
+    reported = served(agent, approvals__rules=[*known, *wrong]).app.host.describe()
     assert (
         "warning: approvals.rules name arguments that none of a rule's tools has: "
         "'enviroment' of 'restart', 'service' of '[mn]*e'"
-    ) in told
+    ) in reported
 
 
 @pytest.mark.parametrize("tokens", [{"tokens": {"ann": "a"}}, {"tokens_file": "tokens"}])
 def test_the_start_says_that_nobody_asks_for_the_tokens(served: Serve, tokens: Json) -> None:
     agent, _ = scripted(["hi"], [open_])
-    (told,) = [line for line in served(agent, auth=tokens).app.host.describe() if "reaches" in line]
-    assert told.startswith("warning: everyone who reaches this address may call, although [auth]")
-    assert told.endswith('set auth.scheme = "bearer"')
+    (reported,) = [
+        line for line in served(agent, auth=tokens).app.host.describe() if "reaches" in line
+    ]
+    assert reported.startswith(
+        "warning: everyone who reaches this address may call, although [auth]"
+    )
+    assert reported.endswith('set auth.scheme = "bearer"')
 
 
 def test_a_call_that_leaves_a_protected_value_to_its_default_waits(served: Serve) -> None:

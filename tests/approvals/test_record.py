@@ -169,12 +169,12 @@ def test_model_of_another_decider_reads_what_the_command_gave(
     messages = [user("go"), said(reply), user("", data={"cmds": decided})]
     service.chat(*messages, headers=BOB)
     (turn,) = model.asks[-1].turns
-    told = [b.text for b in turn.blocks]
-    assert told[-2:] == [
+    reported = [b.text for b in turn.blocks]
+    assert reported[-2:] == [
         "The command `echo hi` was run:\nhi\n",
         "The command `echo no` was suggested. Rejected by the user: not now",
     ]
-    assert "not decided" not in "".join(told)
+    assert "not decided" not in "".join(reported)
 
 
 def test_a_decision_is_not_shared_between_tenants(served: Serve) -> None:
@@ -254,8 +254,8 @@ def test_model_is_told_of_a_changed_input_of_which_the_tool_fails(served: Serve)
     decided = user("", data={"tool_calls": [approved(item, input={"name": "b"})]})
     assert service.chat(user("wipe"), said(reply), decided)["content"] == "done"
     (result,) = last_results(model)
-    told = 'Error: there is no b\n(The approver changed the input to {"name": "b"}.)'
-    assert (result.output, result.is_error) == (told, True)
+    reported = 'Error: there is no b\n(The approver changed the input to {"name": "b"}.)'
+    assert (result.output, result.is_error) == (reported, True)
 
 
 def test_an_edit_that_does_not_fit_the_tool_is_told_as_such(served: Serve) -> None:
@@ -273,12 +273,12 @@ def test_an_edit_that_does_not_fit_the_tool_is_told_as_such(served: Serve) -> No
 
 @pytest.mark.parametrize("ledger", ["memory://", "sqlite:///approvals.db"])
 def test_a_slow_validator_of_an_edit_holds_up_nobody_else(served: Serve, ledger: str) -> None:
-    begun, go_on, seen = Event(), Event(), list[str]()
+    started, go_on, seen = Event(), Event(), list[str]()
 
     def checked(name: str) -> str:
         seen.append(name)
         if name == "slow" and seen.count("slow") == 1:
-            begun.set()
+            started.set()
             assert go_on.wait(30)
         return name
 
@@ -296,7 +296,7 @@ def test_a_slow_validator_of_an_edit_holds_up_nobody_else(served: Serve, ledger:
     with ThreadPoolExecutor() as pool:
         slow = pool.submit(service.ask, *deciding(edited, *changed))
         try:
-            assert begun.wait(30)
+            assert started.wait(30)
             others = [approved(call) for call in plain["data"]["tool_calls"]]
             assert service.ask(*deciding(plain, *others)).json()["content"] == "done"
         finally:
@@ -353,18 +353,18 @@ def test_a_stale_copy_beside_an_edit_is_refused(served: Serve) -> None:
 
 
 def test_event_handlers_are_told_the_input_that_the_approver_made_of_it(served: Serve) -> None:
-    told: list[tuple[str, Json]] = []
+    reported: list[tuple[str, Json]] = []
 
     def note(event: AgentEvent) -> None:
         if isinstance(event, (ToolCallApproved, ToolExecuted)):
-            told.append((event.event_type, event.call.input))
+            reported.append((event.event_type, event.call.input))
 
     agent, _ = scripted([[delete("a")], "done"], Counted(editable=True).tools, on_event=note)
     service = served(agent)
     reply = service.chat(user("wipe"))
     (call,) = reply["data"]["tool_calls"]
     service.chat(*deciding(reply, approved(call, input={"name": "b"})))
-    assert told == [("ToolCallApproved", whole("b")), ("ToolExecuted", whole("b"))]
+    assert reported == [("ToolCallApproved", whole("b")), ("ToolExecuted", whole("b"))]
 
 
 TOKEN = 'tok-"4711"\\n-geheim'
@@ -648,8 +648,8 @@ class TestCommandLine:
         with database(tmp_path) as db:
             db.execute("UPDATE sayso_proposals SET doc = json_set(doc, '$.expires', 0)")
         last = process.client.chat(user("wipe"), said(reply), user("and now?"))
-        told = "Not run: approved, but the approval expired before its caller asked."
-        assert last["content"] == f"ended: {told}"
+        reported = "Not run: approved, but the approval expired before its caller asked."
+        assert last["content"] == f"ended: {reported}"
         assert lines(tmp_path, "runs") == []
 
     def test_what_is_rejected_there_is_not_run(
@@ -746,8 +746,8 @@ class TestCommandLine:
         (tmp_path / "sayso.toml").unlink()
         process, reply, id_ = self.pending(nursery, tmp_path)
         process.client.chat(*deciding(reply))
-        told = sayso("purge", "--older-than", "0s", "--log-older-than", "0s")
-        assert "forgot the contents of 1 call and 0 suspended turns, and " in told
+        reported = sayso("purge", "--older-than", "0s", "--log-older-than", "0s")
+        assert "forgot the contents of 1 call and 0 suspended turns, and " in reported
         assert "there is no proposal" in sayso("show", id_, code=1)
         assert "the log is whole: " in sayso("verify")
         answer = process.client.ask(*deciding(reply))

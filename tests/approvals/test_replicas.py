@@ -1,4 +1,4 @@
-"""Two live services with one agent id and different tools are warned of (design, section 6, "The
+"""A warning about two live services with one agent id and different tools (design, section 6, "The
 deed": "Agent")."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def living(agent: Agent, ledger: str, folder: Path) -> AsyncIterator[Servi
     }
     host = ServiceHost.create(agent, Config.model_validate(sections))
     async with host.life():
-        # Once in the test's own time: the service looks in the background.
+        # Checked once here by the test; the service checks in the background.
         await Replicas(host.ledger, agent).look()
         yield host
 
@@ -73,10 +73,10 @@ def test_second_live_service_with_other_tools_is_warned_of(
                     assert warnings(caplog) == []
                 async with living(agent(restart("prod")), ledger, tmp_path):
                     assert warnings(caplog)
-        told = warnings(caplog)[0]
-        assert told.count(", process ") == 2
-        assert "what differs: restart." in told
-        assert "give one another id: Agent(id=...)" in told
+        reported = warnings(caplog)[0]
+        assert reported.count(", process ") == 2
+        assert "what differs: restart." in reported
+        assert "give one another id: Agent(id=...)" in reported
 
     run(work())
 

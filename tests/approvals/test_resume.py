@@ -406,11 +406,11 @@ def test_a_reply_lost_by_the_client_is_not_lost(served: Serve) -> None:
     import socket
     import threading
 
-    begun, go = threading.Event(), threading.Event()
+    started, go = threading.Event(), threading.Event()
     tools = Counted()
 
     async def wait(ask: Any) -> str:
-        begun.set()
+        started.set()
         await asyncio.to_thread(go.wait, 120)
         return "late"
 
@@ -424,7 +424,7 @@ def test_a_reply_lost_by_the_client_is_not_lost(served: Serve) -> None:
             + f"Content-Length: {len(body)}\r\n\r\n".encode()
             + body
         )
-        assert begun.wait(60)
+        assert started.wait(60)
     until(lambda: service.app.host.turns_running == 0)
     go.set()
     assert service.chat(*messages)["content"] == "gone"
@@ -509,12 +509,12 @@ def test_two_clients_that_decide_calls_of_one_turn_lose_no_change_of_the_session
 
 
 def test_a_retry_beside_the_last_decision_continues_no_turn_twice(served: Serve) -> None:
-    begun, go = threading.Semaphore(0), threading.Event()
+    started, go = threading.Semaphore(0), threading.Event()
 
     @tool(requires_approval=True)
     def hold() -> str:
         """Hold until all requests are there."""
-        begun.release()
+        started.release()
         assert go.wait(60)
         return "held"
 
@@ -528,9 +528,9 @@ def test_a_retry_beside_the_last_decision_continues_no_turn_twice(served: Serve)
         one, two = reply["data"]["tool_calls"]
         with ThreadPoolExecutor(3) as pool:
             sent = [pool.submit(service.chat, *deciding(reply, approved(one)))]
-            assert begun.acquire(timeout=60)
+            assert started.acquire(timeout=60)
             sent.append(pool.submit(service.chat, *deciding(reply, approved(two))))
-            assert begun.acquire(timeout=60)
+            assert started.acquire(timeout=60)
             sent.append(pool.submit(service.chat, *deciding(reply, approved(one))))
             time.sleep(0.05)
             go.set()

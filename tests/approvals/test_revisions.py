@@ -59,7 +59,7 @@ async def outcome(ledger: Ledger, choice: Choice) -> set[str]:
         ({"input": None}, {"approval_changed"}),
         ({"input": NONE, "seen": 3}, set()),
         ({"input": TWO, "seen": 1}, {"approval_changed"}),
-        # Whoever has seen the newest revision may change it back.
+        # An approver who has seen the newest revision may change it back.
         ({"input": TWO, "seen": 3}, set()),
         ({"input": {"replicas": 5}, "seen": 1}, {"approval_changed"}),
         ({"input": {"replicas": 5}, "seen": 3}, set()),
@@ -92,7 +92,7 @@ def test_edit_makes_a_new_revision_and_is_known_when_it_is_sent_again() -> None:
             assert await outcome(ledger, again) == set()
             assert await outcome(ledger, approve(row, input=TWO)) == {"approval_changed"}
             assert await outcome(ledger, approve(row, input=TWO, seen=1)) == {"approval_changed"}
-            # Nobody changes what was decided.
+            # Nobody changes a decision.
             assert await outcome(ledger, approve(row, input=ONE, seen=2)) == {"approval_changed"}
 
     run(work())

@@ -81,9 +81,9 @@ def test_reply_to_an_unissued_command_is_no_news_to_the_model(served: Serve) -> 
     messages = [user("say"), user("", data={"cmds": [command("echo hi")]})]
     reply = service.chat(*messages)
     service.chat(*messages, said(reply), user("and now?"))
-    told = "".join(b.text for turn in model.asks[-1].turns for b in turn.blocks)
-    assert told.count("`echo hi` was run") == 1
-    assert "not decided" not in told
+    reported = "".join(b.text for turn in model.asks[-1].turns for b in turn.blocks)
+    assert reported.count("`echo hi` was run") == 1
+    assert "not decided" not in reported
 
 
 def test_unissued_commands_of_one_message_share_a_directory_and_no_other(served: Serve) -> None:

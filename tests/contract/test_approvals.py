@@ -710,9 +710,9 @@ def test_editable_tool_runs_with_the_changed_input(served: Serve) -> None:
     reply = r.decide(approved(r.call, input={"name": "b"}))
     assert r.tools.names == ["b"]
     assert reply["data"]["executed_tool_calls"][0]["input"] == whole("b")
-    told = r.model.asks[-1].turns[-1].blocks[0].output
-    assert "deleted b" in told
-    assert "changed" in told
+    reported = r.model.asks[-1].turns[-1].blocks[0].output
+    assert "deleted b" in reported
+    assert "changed" in reported
     assert r.decide(approved(r.call, input={"name": "b"})) == reply
     assert r.ask(*r.deciding(approved(r.call, input={"name": "c"}))).types == {"approval_changed"}
     assert r.tools.names == ["b"]
@@ -810,8 +810,8 @@ def test_changed_input_counts_beside_a_carrier_that_states_none(served: Serve) -
     data = {"approvals": carriers}
     reply = r.chat(r.first, said(r.reply), user("", data=data))
     assert r.tools.names == ["b"]
-    (told,) = reply["data"]["executed_approvals"]
-    assert told["input"] == whole("b")
+    (reported,) = reply["data"]["executed_approvals"]
+    assert reported["input"] == whole("b")
 
 
 def test_an_edit_leaves_the_other_parameters_exactly_as_they_were_proposed(served: Serve) -> None:

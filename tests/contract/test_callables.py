@@ -606,8 +606,8 @@ def test_decision_that_another_turn_kept_from_a_callable_reaches_it_with_the_nex
     messages.append(user("", data={"tool_calls": [approved(call)]}))
     got = service.chat(*messages)
     assert given == [("one", approves), ("mine-1", True), ("two", False)]
-    told = [outcome["output"] for outcome in got["data"].get("executed_cmds", [])]
-    assert told == ["carried out"] * approves
+    reported = [outcome["output"] for outcome in got["data"].get("executed_cmds", [])]
+    assert reported == ["carried out"] * approves
     assert service.chat(*messages) == got
     assert len(given) == 3
 
@@ -941,10 +941,11 @@ def test_command_that_an_earlier_message_approved_is_told_when_the_callable_has_
 
 
 @pytest.mark.parametrize(
-    ("shown", "told"), [("approvals", "executed_approvals"), ("tool_calls", "executed_tool_calls")]
+    ("shown", "reported"),
+    [("approvals", "executed_approvals"), ("tool_calls", "executed_tool_calls")],
 )
 def test_call_approved_before_a_trimmed_history_is_told_by_the_carrier_of_its_approval(
-    served: Serve, shown: str, told: str
+    served: Serve, shown: str, reported: str
 ) -> None:
     service = served(Proposing(CALL, OTHER))
     reply = propose(service)
@@ -952,7 +953,7 @@ def test_call_approved_before_a_trimmed_history_is_told_by_the_carrier_of_its_ap
     first = user("", data={shown: [approved(one)]})
     partial = service.chat(user("go"), said(reply), first)
     got = service.chat(said(partial), user("", data={shown: [approved(two)]}))
-    assert {outcome["id"] for outcome in got["data"][told]} == {one["id"], two["id"]}
+    assert {outcome["id"] for outcome in got["data"][reported]} == {one["id"], two["id"]}
 
 
 def test_equal_commands_of_a_callable_keep_their_own_outputs(served: Serve) -> None:

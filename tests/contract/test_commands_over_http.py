@@ -375,10 +375,10 @@ def test_command_whose_request_was_sent_twice_is_that_of_the_reply_in_the_histor
     script = [[suggest("echo zero")], [suggest(*lines)], [suggest(*lines)], "ran"]
     agent, _ = scripted(script, commands=shell)
     service = served(agent)
-    begun = service.chat(user("zero"))
-    talk = [user("zero"), said(begun), user("go")]
+    started = service.chat(user("zero"))
+    talk = [user("zero"), said(started), user("go")]
     if not keeps_session:
-        del begun["data"]["session"]
+        del started["data"]["session"]
     reply, _ = service.chat(*talk), service.chat(*talk)
     if not keeps_session:
         del reply["data"]["session"]

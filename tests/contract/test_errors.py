@@ -426,8 +426,8 @@ def test_log_says_what_a_callable_returned_in_place_of_a_message(
     with caplog.at_level(logging.ERROR):
         body = service.ask(user("x")).json()
     assert "NoneType" not in body["detail"]
-    (told,) = [r.getMessage() for r in caplog.records if body["incident"] in r.getMessage()]
-    assert "it gave NoneType; return a str, a dict" in told
+    (reported,) = [r.getMessage() for r in caplog.records if body["incident"] in r.getMessage()]
+    assert "it gave NoneType; return a str, a dict" in reported
 
 
 @AGENTS
@@ -524,14 +524,14 @@ def test_provider_that_is_away_is_one_line_of_the_log_and_a_fault_behind_it_has_
             raise ModelError("connection", text)
         raise ModelError("server", text) from KeyError("choices")
 
-    def told(incident: str) -> str:
+    def reported(incident: str) -> str:
         (record,) = [r.getMessage() for r in caplog.records if incident in r.getMessage()]
         return record
 
     service = served(scripted(fails)[0])
     incident = service.ask(user("x")).json()["incident"]
-    assert told(incident) == f"incident {incident}: MODEL_ERROR: the provider is away"
-    stack = told(service.ask(user("x")).json()["incident"])
+    assert reported(incident) == f"incident {incident}: MODEL_ERROR: the provider is away"
+    stack = reported(service.ask(user("x")).json()["incident"])
     assert "Traceback" in stack and "KeyError: 'choices'" in stack
 
 

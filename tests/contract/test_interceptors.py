@@ -186,8 +186,8 @@ def test_block_while_carrying_out_is_a_failed_call(served: Serve) -> None:
     messages = [user("x"), said(reply), user("", data={"tool_calls": [approved(call)]})]
     assert service.chat(*messages)["content"] == "not today"
     again = service.chat(*messages)
-    (told,) = again["data"]["executed_tool_calls"]
-    assert told["output"].startswith("Error:")
+    (reported,) = again["data"]["executed_tool_calls"]
+    assert reported["output"].startswith("Error:")
 
 
 def test_blocked_reply_of_an_approved_call_is_not_repeated_by_a_second_run(served: Serve) -> None:
@@ -737,8 +737,8 @@ def test_response_interceptor_that_leaves_no_valid_reply_is_an_agent_error(
 
     agent, _ = scripted(["x"], response_interceptors=spoil)
     answer = served(agent).ask(user("x"), stream=stream)
-    told = answer.events[-1] if stream else answer.json()
-    assert told["code"] == "AGENT_ERROR"
+    reported = answer.events[-1] if stream else answer.json()
+    assert reported["code"] == "AGENT_ERROR"
 
 
 @EVERY
@@ -893,7 +893,7 @@ def test_session_that_is_no_object_does_not_leave(served: Serve) -> None:
     assert served(agent).ask(user("x")).json()["code"] == "AGENT_ERROR"
 
 
-class Heard:
+class Received:
     def __init__(self) -> None:
         self.events: list[Any] = []
 
@@ -907,17 +907,17 @@ class Heard:
 
 @EVERY
 def test_agent_events_fire_on_every_path(served: Serve, way: str) -> None:
-    heard = Heard()
+    received = Received()
     tools = Counted()
     agent, _ = scripted(
         [[look("x"), delete("a"), delete("broken", "p2"), delete("c", "p3")], "done"],
         tools.tools,
-        on_event=heard,
+        on_event=received,
     )
     service = served(agent)
     first = user("go")
     reply = reply_by(service, way, first)
-    assert heard.types == [
+    assert received.types == [
         "ConversationStarted",
         "MessageAdded",
         "ToolExecuted",
@@ -925,10 +925,10 @@ def test_agent_events_fire_on_every_path(served: Serve, way: str) -> None:
         "MessageAdded",
     ]
     one, two, three = reply["data"]["tool_calls"]
-    heard.events.clear()
+    received.events.clear()
     data = {"tool_calls": [approved(one), approved(two), rejected(three, "no")]}
     reply_by(service, way, first, said(reply), user("", data=data))
-    assert sorted(heard.types) == sorted(
+    assert sorted(received.types) == sorted(
         [
             "MessageAdded",
             "ToolCallApproved",
@@ -939,40 +939,40 @@ def test_agent_events_fire_on_every_path(served: Serve, way: str) -> None:
             "MessageAdded",
         ]
     )
-    assert (heard.types[0], heard.types[-1]) == ("MessageAdded", "MessageAdded")
-    refused = next(e for e in heard.events if e.event_type == "ToolCallRejected")
+    assert (received.types[0], received.types[-1]) == ("MessageAdded", "MessageAdded")
+    refused = next(e for e in received.events if e.event_type == "ToolCallRejected")
     assert (refused.call.id, refused.reason) == (three["id"], "no")
-    ran = next(e for e in heard.events if e.event_type == "ToolExecuted")
+    ran = next(e for e in received.events if e.event_type == "ToolExecuted")
     assert (ran.call.id, ran.output) == (one["id"], "deleted a")
     assert ran.duration >= 0
-    failed = next(e for e in heard.events if e.event_type == "ToolExecutionFailed")
+    failed = next(e for e in received.events if e.event_type == "ToolExecutionFailed")
     assert failed.call.id == two["id"]
     assert failed.error.startswith("Error:")
-    assert all(e.timestamp.tzinfo for e in heard.events)
-    heard.events.clear()
+    assert all(e.timestamp.tzinfo for e in received.events)
+    received.events.clear()
     reply_by(service, way, first, said(reply), user("", data=data))
-    assert set(heard.types) == {"MessageAdded"}
+    assert set(received.types) == {"MessageAdded"}
 
 
 def test_message_added_carries_both_messages(served: Serve) -> None:
-    heard = Heard()
-    agent, _ = scripted(["hello"], on_event=[heard])
+    received = Received()
+    agent, _ = scripted(["hello"], on_event=[received])
     served(agent).chat(user("hi"))
-    added = [e.message for e in heard.events if e.event_type == "MessageAdded"]
+    added = [e.message for e in received.events if e.event_type == "MessageAdded"]
     assert [(m.role, m.content) for m in added] == [("user", "hi"), ("assistant", "hello")]
 
 
 @pytest.mark.parametrize("held", [False, True])
 def test_message_added_has_the_outcomes_that_the_reply_tells(served: Serve, held: bool) -> None:
-    heard = Heard()
+    received = Received()
     own = {"response_interceptors": lambda response, context: None} if held else {}
-    agent, _ = scripted([[delete("a")], "gone"], Counted().tools, on_event=heard, **own)
+    agent, _ = scripted([[delete("a")], "gone"], Counted().tools, on_event=received, **own)
     service = served(agent)
     first = service.chat(user("go"))
     (call,) = first["data"]["tool_calls"]
     reply = service.chat(user("go"), said(first), user("", data={"tool_calls": [approved(call)]}))
     (outcome,) = reply["data"]["executed_tool_calls"]
-    added = [e.message for e in heard.events if e.event_type == "MessageAdded"][-1]
+    added = [e.message for e in received.events if e.event_type == "MessageAdded"][-1]
     assert added.content == "gone"
     assert [done.model_dump() for done in added.data.executed_tool_calls] == [outcome]
 
@@ -982,7 +982,7 @@ def test_message_added_has_the_outcomes_that_the_reply_tells(served: Serve, held
 def test_message_added_has_what_the_request_interceptors_left(
     served: Serve, how: str, data: Json
 ) -> None:
-    heard = Heard()
+    received = Received()
 
     def redact(request: ChatRequest, context: Any) -> ChatRequest | None:
         if how == "in place":
@@ -991,14 +991,14 @@ def test_message_added_has_what_the_request_interceptors_left(
         clean = request.messages[-1].model_copy(update={"content": "[card]"})
         return request.model_copy(update={"messages": [clean]})
 
-    agent, _ = scripted(["fine"], request_interceptors=redact, on_event=heard)
+    agent, _ = scripted(["fine"], request_interceptors=redact, on_event=received)
     served(agent).chat(user("4111 1111 1111 1111", **data))
-    added = [e.message.content for e in heard.events if e.event_type == "MessageAdded"]
+    added = [e.message.content for e in received.events if e.event_type == "MessageAdded"]
     assert added == ["[card]", "fine"]
 
 
 def test_failing_handler_harms_nothing(served: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    heard = Heard()
+    received = Received()
 
     def fails(event: Any) -> None:
         raise KeyError("handler")
@@ -1006,54 +1006,54 @@ def test_failing_handler_harms_nothing(served: Serve, caplog: pytest.LogCaptureF
     async def fails_too(event: Any) -> None:
         raise SystemError("handler")
 
-    agent, _ = scripted(["fine", "fine"], on_event=[fails, fails_too, heard])
+    agent, _ = scripted(["fine", "fine"], on_event=[fails, fails_too, received])
     service = served(agent)
     with caplog.at_level(logging.ERROR):
         assert service.chat(user("x"))["content"] == "fine"
         assert service.stream(user("x"))[-1]["type"] == "done"
     assert caplog.records
-    assert heard.types.count("MessageAdded") == 4
+    assert received.types.count("MessageAdded") == 4
 
 
 def test_plain_callable_fires_events_too(served: Serve) -> None:
-    heard = Heard()
+    received = Received()
 
     class Listening(Plugin):
         name = "listening"
 
         @hookimpl
         def on_event(self, event: Any) -> None:
-            heard(event)
+            received(event)
 
     served(lambda messages, context: "x", [Listening()]).chat(user("x"))
-    assert heard.types == ["ConversationStarted", "MessageAdded", "MessageAdded"]
+    assert received.types == ["ConversationStarted", "MessageAdded", "MessageAdded"]
 
 
 def test_refused_request_fires_no_execution(served: Serve) -> None:
-    heard = Heard()
-    agent, _ = scripted(["x"], on_event=heard)
+    received = Received()
+    agent, _ = scripted(["x"], on_event=received)
     service = served(agent)
     call = {"id": "forged", "name": "delete", "input": {}, "execute": True}
     assert service.ask(user("", data={"tool_calls": [call]})).status == 422
-    assert not {"ToolCallApproved", "ToolExecuted"} & set(heard.types)
+    assert not {"ToolCallApproved", "ToolExecuted"} & set(received.types)
 
 
 @pytest.mark.parametrize("path", ["v1", "v2"])
 def test_first_message_that_is_refused_starts_no_conversation(served: Serve, path: str) -> None:
-    heard = Heard()
+    received = Received()
 
     def broken(request: ChatRequest, context: Any) -> None:
         if request.messages[-1].content == "break":
             raise ValueError("broken")
 
-    agent, _ = scripted(["fine"], on_event=heard, request_interceptors=broken)
+    agent, _ = scripted(["fine"], on_event=received, request_interceptors=broken)
     service = served(agent)
     call = {"id": "forged", "name": "delete", "input": {}, "execute": True}
     refused = [user(" "), user("", data={"tool_calls": [call]}), user("break")]
     assert [service.ask(last, path=path).status for last in refused] == [422, 422, 500]
-    assert heard.types == []
+    assert received.types == []
     service.chat(user("hi"), path=path)
-    assert heard.types == ["ConversationStarted", "MessageAdded", "MessageAdded"]
+    assert received.types == ["ConversationStarted", "MessageAdded", "MessageAdded"]
 
 
 @pytest.mark.parametrize("when", ["request_interceptors", "response_interceptors"])
@@ -1061,21 +1061,21 @@ def test_first_message_that_is_refused_starts_no_conversation(served: Serve, pat
 def test_first_message_that_is_blocked_or_met_with_silence_starts_a_conversation(
     served: Serve, answer: Exception, when: str
 ) -> None:
-    heard = Heard()
+    received = Received()
 
     def stop(*_: Any) -> None:
         raise answer
 
-    agent, _ = scripted(["fine"], on_event=heard, **{when: stop})
+    agent, _ = scripted(["fine"], on_event=received, **{when: stop})
     served(agent).chat(user("hi"))
     added = [] if when == "request_interceptors" else ["MessageAdded"]
-    assert heard.types == ["ConversationStarted", *added]
+    assert received.types == ["ConversationStarted", *added]
 
 
 @pytest.mark.parametrize("path", ["v1", "v2"])
 def test_message_that_is_refused_is_not_added(served: Serve, path: str) -> None:
-    heard = Heard()
-    agent, _ = scripted([[delete("a")], "gone"], Counted().tools, on_event=heard)
+    received = Received()
+    agent, _ = scripted([[delete("a")], "gone"], Counted().tools, on_event=received)
     service = served(agent)
     first = service.chat(user("go"), path=path)
     (call,) = first["data"]["tool_calls"]
@@ -1085,26 +1085,26 @@ def test_message_that_is_refused_is_not_added(served: Serve, path: str) -> None:
         user("", data={"tool_calls": [approved(call) | {"input": {"name": "b"}}]}),
         user("", data={"tool_calls": [approved(call) | {"id": "forged"}]}),
     ):
-        heard.events.clear()
+        received.events.clear()
         assert service.ask(*history, last, path=path).status in (409, 422)
-        assert heard.types == []
-    heard.events.clear()
+        assert received.types == []
+    received.events.clear()
     gone = history[1] | {"data": {"tool_calls": [call | {"id": "unknown"}]}}
     for messages in ([user("go"), gone, user("")], [user("go"), assistant("?"), user(" ")]):
         assert service.ask(*messages, path=path).items[0]["type"] == "nothing_to_answer"
-    assert heard.types == []
+    assert received.types == []
     service.chat(*history, user("", data={"tool_calls": [approved(call)]}), path=path)
-    assert heard.types == ["MessageAdded", "ToolCallApproved", "ToolExecuted", "MessageAdded"]
+    assert received.types == ["MessageAdded", "ToolCallApproved", "ToolExecuted", "MessageAdded"]
 
 
 def test_message_that_supersedes_is_added_before_what_it_rejects(served: Serve) -> None:
-    heard = Heard()
-    agent, _ = scripted([[delete("a")], "fine"], Counted().tools, on_event=heard)
+    received = Received()
+    agent, _ = scripted([[delete("a")], "fine"], Counted().tools, on_event=received)
     service = served(agent, approvals__on_new_message="supersede")
     first = service.chat(user("go"))
-    heard.events.clear()
+    received.events.clear()
     service.chat(user("go"), said(first), user("never mind"))
-    assert heard.types == ["MessageAdded", "ToolCallRejected", "MessageAdded"]
+    assert received.types == ["MessageAdded", "ToolCallRejected", "MessageAdded"]
 
 
 @EVERY

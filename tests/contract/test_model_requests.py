@@ -264,20 +264,20 @@ def test_outcomes_of_approvals_that_the_ledger_does_not_know_are_told(served: Se
         assistant("Done.", data={"executed_approvals": done}),
         user("thanks"),
     )
-    told = "\n".join(str(part) for _, *parts in c.last for part in parts)
-    assert told.count("deployed") == told.count("deleted q") == 1
-    assert "The command `make deploy` was run:\ndeployed" in told
-    assert "The command `rm all` was suggested. Rejected: no" in told
-    assert "never" not in told and "not decided" not in told
+    reported = "\n".join(str(part) for _, *parts in c.last for part in parts)
+    assert reported.count("deployed") == reported.count("deleted q") == 1
+    assert "The command `make deploy` was run:\ndeployed" in reported
+    assert "The command `rm all` was suggested. Rejected: no" in reported
+    assert "never" not in reported and "not decided" not in reported
     # The proposal itself is missing from the conversation.
     c.chat(
         user("", data={"approvals": decided}),
         assistant("Done.", data={"executed_approvals": done}),
         user("thanks"),
     )
-    told = "\n".join(str(part) for _, *parts in c.last for part in parts)
-    assert "The command `make deploy` was run:\ndeployed" in told and "deleted q" in told
-    assert "never" not in told and "not decided" not in told
+    reported = "\n".join(str(part) for _, *parts in c.last for part in parts)
+    assert "The command `make deploy` was run:\ndeployed" in reported and "deleted q" in reported
+    assert "never" not in reported and "not decided" not in reported
 
 
 def test_outcome_after_the_conversation_went_on_is_told_as_text(served: Serve) -> None:
@@ -396,9 +396,9 @@ def test_calls_of_one_id_in_one_reply_have_their_own_results_in_the_order_of_the
     c = Conversation(served, [[look("a", "l0")], three, [look("d")], "ok"])
     c.chat(user("go"))
     assert sorted(c.tools.looks) == ["a", "b", "c", "d"]
-    told = [text.split(";")[0] for kind, text, *_ in c.last if kind in ("result", "error")]
+    reported = [text.split(";")[0] for kind, text, *_ in c.last if kind in ("result", "error")]
     refused = "Error: there is no tool 'nothing'"
-    assert told == ["a is there", "b is there", refused, "c is there", "d is there"]
+    assert reported == ["a is there", "b is there", refused, "c is there", "d is there"]
 
 
 @pytest.mark.parametrize("stop", ["max_tokens", "refusal"])
@@ -533,5 +533,5 @@ def test_outcome_that_came_after_other_words_stays_in_the_conversation(
     later = user("") if trimmed else deciding
     service.chat(*before, later, said(reply), user("is it?"))
     check(model.asks[-1])
-    told = str(model.asks[-1].turns)
-    assert told.count("has now ended: deleted a") == 1
+    reported = str(model.asks[-1].turns)
+    assert reported.count("has now ended: deleted a") == 1

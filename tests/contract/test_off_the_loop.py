@@ -484,7 +484,7 @@ def test_waiting_request_of_a_callable_that_is_left_keeps_no_turn_slot(served: S
         assert running.wait(DEADLINE)
         leave(service, "/api/chat", messages, read=False)
         until(lambda: len(host.engine.background) > 1)
-        until(lambda: len(host._turns.begun) == 1)
+        until(lambda: len(host._turns.started) == 1)
         go.set()
         assert first.result(DEADLINE)["content"] == "gone"
     until(lambda: not host.engine.background)

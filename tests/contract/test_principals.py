@@ -1,4 +1,5 @@
-"""What is known of who calls, and that an agent decides nothing (design, section 6, "People")."""
+"""The known facts about a caller, and the rule that an agent decides nothing (design, section 6,
+"People")."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ HELLO = {"messages": [user("hello")]}
 
 
 class Who:
-    """An agent that tells who calls, and remembers it."""
+    """An agent that says who calls, and remembers it."""
 
     def __init__(self) -> None:
         self.principal: Any = None
@@ -117,7 +118,7 @@ def test_proxy_names_the_caller_in_its_headers(sayso_served: Served) -> None:
 def test_headers_of_others_than_the_proxy_are_nothing(
     sayso_served: Served, forwarded: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Of a proxy that is believed for addresses, none of that is believed here.
+    # The service believes the addresses that a proxy forwards, but not its names of callers.
     monkeypatch.setitem(os.environ, "FORWARDED_ALLOW_IPS", "*")
     service = sayso_served(Who(), config=f'{PROXY}["10.0.0.5"]\n')
     answer = service.post("/api/chat", HELLO, {"X-Forwarded-User": "ann", **forwarded})
@@ -180,7 +181,7 @@ def test_ticket_is_good_for_thirty_seconds(sayso_served: Served, tmp_path: Path)
     os.utime(file, (late, late))
     with pytest.raises(InvalidStatus):
         turn(service, f"?ticket={ticket}")
-    # Nobody's are left behind.
+    # No file of a used or expired ticket is left.
     service.post("/auth/ticket", {}, ANN)
     assert file not in set((service.host.state_dir / "tickets").iterdir())
 
@@ -226,7 +227,7 @@ def test_agent_approves_nothing(gated: Service, path: str) -> None:
     assert answer.status == 422 or answer.events[-1]["code"] == "APPROVAL_NOT_ALLOWED"
     assert "approval_not_allowed" in answer.text.lower()
     assert RAN == []
-    # What was refused left the call as it was: the agent may take it back.
+    # The refused decision left the call unchanged: the agent may withdraw it.
     conversation.reject("never mind")
     assert RAN == []
 

@@ -51,7 +51,7 @@ def reveal(context: RequestContext) -> str:
 def test_secret_is_in_no_reply_log_event_or_file(
     served: Serve, caplog: pytest.LogCaptureFixture, tmp_path: Path, store: str
 ) -> None:
-    heard: list[Any] = []
+    received: list[Any] = []
     url = "memory://" if store == "memory" else f"sqlite:///{tmp_path}/ledger.db"
 
     @tool(requires_approval=True)
@@ -76,7 +76,7 @@ def test_secret_is_in_no_reply_log_event_or_file(
             "finished",
         ],
         [leak, open_leak],
-        on_event=lambda event: heard.append(event),
+        on_event=lambda event: received.append(event),
     )
     service = served(agent, approvals__ledger=url, server__log_level="debug")
     with caplog.at_level(logging.DEBUG):
@@ -90,7 +90,7 @@ def test_secret_is_in_no_reply_log_event_or_file(
     assert outputs[1].startswith("Error:")
     for each in (reply["data"], got["content"], outputs, again.raw.decode()):
         clean(each)
-    clean([repr(event) for event in heard], [repr(ask_) for ask_ in model.asks])
+    clean([repr(event) for event in received], [repr(ask_) for ask_ in model.asks])
     for file in tmp_path.rglob("*"):
         if file.is_file():
             raw = file.read_bytes()
@@ -286,9 +286,9 @@ def test_no_half_of_a_secret_stands_where_an_output_or_an_error_is_cut(served: S
     agent, model = scripted([calls, "finished"], [long])
     service = served(agent, limits__tool_output=1000)
     service.chat(user("go", platform_context={**PLATFORM, "aws_credentials": {"key": LINES}}))
-    told = repr(model.asks)
-    assert "[cut: the first 1000 of" in told
-    assert not [half for half in (TOKEN[:8], *LINES.split()) if half in told]
+    reported = repr(model.asks)
+    assert "[cut: the first 1000 of" in reported
+    assert not [half for half in (TOKEN[:8], *LINES.split()) if half in reported]
 
 
 def test_no_half_of_a_secret_stands_where_the_output_of_a_command_is_cut(
@@ -331,8 +331,8 @@ def test_what_a_command_reads_in_its_kubeconfig_is_masked(
     got = service.chat(user("go", platform_context=platform), said(reply), deciding)
     (done,) = got["data"]["executed_cmds"]
     assert "[secret]" in done["output"]
-    told = done["output"] + repr(model.asks)
-    assert "KUBE-TOKEN" not in told and "LS0tLS1CRUdJTg" not in told
+    reported = done["output"] + repr(model.asks)
+    assert "KUBE-TOKEN" not in reported and "LS0tLS1CRUdJTg" not in reported
 
 
 def test_failing_agent_logs_no_secret(served: Serve, caplog: pytest.LogCaptureFixture) -> None:

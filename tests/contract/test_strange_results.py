@@ -640,8 +640,8 @@ def test_what_is_proposed_is_never_nested_too_deep_to_be_sent_back(served: Serve
     data = {"tool_calls": [approved(call)]}
     done = service.chat(user("go"), said(reply), user("", data=data))
     assert done["data"]["executed_tool_calls"][0]["output"] == "[[1]]"
-    told = [block.output for block in model.asks[-1].turns[-1].blocks]
-    assert "deeper than 3 levels" in told[1]
+    reported = [block.output for block in model.asks[-1].turns[-1].blocks]
+    assert "deeper than 3 levels" in reported[1]
 
 
 def test_stop_reason_of_a_callables_done_leaves(served: Serve) -> None:

@@ -1,4 +1,4 @@
-"""Two services over one store, callers who never give up, and faults between them."""
+"""Two services over one store, callers that never stop asking, and faults between them."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ class Round:
         return [first, said(reply), user("", data={"tool_calls": calls})]
 
     def approve(self, names: list[str], fault: Fault) -> dict[str, str]:
-        """What the callers are told, who all approve while the fault happens."""
+        """The answers to the callers, which all approve while the fault happens."""
         decisions = {name: self.proposed(name) for name in names}
-        told: dict[str, str] = {}
+        answers: dict[str, str] = {}
 
         def caller(number: int, name: str) -> None:
-            told[name] = self.insist(number, decisions[name])["content"]
+            answers[name] = self.insist(number, decisions[name])["content"]
 
         callers = [threading.Thread(target=caller, args=each) for each in enumerate(names)]
         for each in callers:
@@ -108,18 +108,19 @@ class Round:
         fault(self)
         for each in callers:
             each.join(2 * PATIENCE)
-        assert set(told) == set(names), f"without an answer: {set(names) - set(told)}"
-        # Whoever asks once more, anywhere, is told the same, unless it was unknown.
+        assert set(answers) == set(names), f"without an answer: {set(names) - set(answers)}"
+        # A caller that asks once more, anywhere, gets the same answer, unless the outcome was
+        # unknown.
         for number, name in enumerate(names):
             again = self.insist(number + 1, decisions[name])["content"]
-            assert again == told[name] or UNKNOWN in told[name], (told[name], again)
-        return told
+            assert again == answers[name] or UNKNOWN in answers[name], (answers[name], again)
+        return answers
 
-    def check(self, told: dict[str, str]) -> None:
-        """No call ran twice, and no caller was told what is not so."""
+    def check(self, answers: dict[str, str]) -> None:
+        """No call ran twice, and no caller got a false answer."""
         runs = Counter(lines(self.folder, "runs"))
         assert max(runs.values(), default=0) <= 1, runs
-        for name, text in told.items():
+        for name, text in answers.items():
             if UNKNOWN not in text:
                 assert text == f"ended: wiped {name}"
                 assert runs[name] == 1, f"{name} is said to have run"

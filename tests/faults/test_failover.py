@@ -86,8 +86,8 @@ def test_end_of_a_call_that_a_failover_lost_holds_nobody_up(
     standby.start()
     standby.promote()
     began = time.monotonic()
-    told = insisted(one.client, messages)
-    assert "Outcome unknown: this process ran it" in told["content"]
+    answer = insisted(one.client, messages)
+    assert "Outcome unknown: this process ran it" in answer["content"]
     assert time.monotonic() - began < 60, "it waited for a call that had ended"
     assert lines(tmp_path, "runs") == ["a"]
     other = nursery.start(tmp_path, config)

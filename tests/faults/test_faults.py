@@ -1,4 +1,4 @@
-"""Whatever breaks, and when: no call runs twice, and each caller gets an answer that is true.
+"""No call runs twice, and each caller gets a true answer, whatever fails at any time.
 
 `make faults` runs it for hours (`SECONDS`), from a seed of the day (`SEED`); a failure names its
 own. Without it, `make test-all` tries each fault a few times.

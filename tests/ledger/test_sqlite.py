@@ -195,10 +195,10 @@ def synchronous(tx: Transaction) -> int:
 
 
 def test_only_work_that_says_so_is_committed_without_waiting_for_the_disk(path: Path) -> None:
-    begun, free = threading.Event(), threading.Event()
+    started, free = threading.Event(), threading.Event()
 
     def hold(tx: Transaction) -> None:
-        begun.set()
+        started.set()
         free.wait(120)
 
     async def work() -> None:
@@ -208,7 +208,7 @@ def test_only_work_that_says_so_is_committed_without_waiting_for_the_disk(path: 
             assert await store.run(Reading(synchronous, flushed=False)) == 1
             assert await store.run(synchronous) == 2
             holding = asyncio.create_task(store.run(Reading(hold, flushed=False)))
-            await asyncio.to_thread(begun.wait)
+            await asyncio.to_thread(started.wait)
             works = [Reading(synchronous, flushed=False), synchronous]
             group = asyncio.gather(*(store.run(each) for each in works))
             await asyncio.sleep(0)
@@ -662,13 +662,13 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize(
-    ("when", "told"), [("start", "is locked by another process"), ("later", "closed")]
+    ("when", "reported"), [("start", "is locked by another process"), ("later", "closed")]
 )
 def test_a_process_that_keeps_the_gate_holds_up_neither_start_nor_end(
-    path: Path, when: str, told: str
+    path: Path, when: str, reported: str
 ) -> None:
     made(path)
-    assert told in output(process(GATED, path, when))
+    assert reported in output(process(GATED, path, when))
 
 
 async def settled(store: Store) -> None:
@@ -681,16 +681,16 @@ async def settled(store: Store) -> None:
 
 
 def test_a_stuck_writer_gives_its_callers_an_error_in_time(path: Path) -> None:
-    begun, free = threading.Event(), threading.Event()
+    started, free = threading.Event(), threading.Event()
 
     def stick(tx: object) -> None:
-        begun.set()
+        started.set()
         free.wait(120)
 
     async def work() -> None:
         async with opened(lambda: SqliteStore(path, patience=1)) as store:
             stuck = asyncio.create_task(store.run(stick))
-            await asyncio.to_thread(begun.wait)
+            await asyncio.to_thread(started.wait)
             waiting = await refused(store)
             assert "in time" in str(waiting)
             with pytest.raises(LedgerUnavailable):

@@ -316,8 +316,8 @@ class OpenAIServer(Provider):
         deltas += [{"content": f} for f in fragments(text)]
         for index, (call_id, name, arguments) in enumerate(calls):
             function = {"name": name, "arguments": ""}
-            begun = {"index": index, "id": call_id, "type": "function", "function": function}
-            deltas.append({"tool_calls": [begun | more]})
+            started = {"index": index, "id": call_id, "type": "function", "function": function}
+            deltas.append({"tool_calls": [started | more]})
             deltas += [
                 {"tool_calls": [{"index": index, "function": {"arguments": f}}]}
                 for f in fragments(arguments)

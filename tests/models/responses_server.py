@@ -69,8 +69,8 @@ def _events(items: Sequence[dict[str, Any]], stop: str | None) -> Iterator[dict[
     yield {"type": "response.created", "response": {**response, "status": "in_progress"}}
     for index, item in enumerate(items):
         at = {"output_index": index, "item_id": item["id"]}
-        begun = {**item, "arguments": ""} if "arguments" in item else item
-        yield {"type": "response.output_item.added", "output_index": index, "item": begun}
+        first = {**item, "arguments": ""} if "arguments" in item else item
+        yield {"type": "response.output_item.added", "output_index": index, "item": first}
         yield from ({**at, **delta} for delta in _deltas(item))
         done = {**item, "status": "completed"}
         yield {"type": "response.output_item.done", "output_index": index, "item": done}

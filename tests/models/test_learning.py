@@ -1,4 +1,5 @@
-"""What a model refuses is left out from then on; a refused key is read again; others answer."""
+"""A refused parameter is left out from then on; a refused key is read again; other models
+answer."""
 
 from __future__ import annotations
 
@@ -346,15 +347,15 @@ def test_first_piece_may_take_longer_than_the_next_ones() -> None:
             asked(model(server, "openai:x", timeout=0.3, first_byte_timeout=600))
 
 
-@pytest.mark.parametrize("begun", [0, 1])
-def test_connection_that_drops_before_anything_was_said_is_tried_again(begun: int) -> None:
+@pytest.mark.parametrize("started", [0, 1])
+def test_connection_that_drops_before_anything_was_said_is_tried_again(started: int) -> None:
     for spec, server in (
         ("openai:x", OpenAIServer),
         ("anthropic:claude-opus-5-5", AnthropicServer),
         ("openai-responses:gpt-5.5", ResponsesServer),
     ):
         with server() as provider:
-            answer = stream(provider.message("Fine.")[:begun], "reset") if begun else drop()
+            answer = stream(provider.message("Fine.")[:started], "reset") if started else drop()
             provider.then(answer, stream(provider.message("Fine.")))
             assert said(asked(model(provider, spec, retries=1))) == "Fine."
 

@@ -121,7 +121,7 @@ class Wire:
 
 WIRES = ("anthropic", "openai", "responses", "gemini")
 PIECES = ("anthropic", "openai", "responses")
-"""Those that send a call's arguments in pieces."""
+"""The adapters whose APIs send a call's arguments in pieces."""
 
 
 @pytest.fixture(params=WIRES)

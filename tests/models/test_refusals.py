@@ -21,7 +21,7 @@ TOO_LONG = [
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "kind", "told"),
+    ("status", "body", "kind", "expected"),
     [
         *(
             (400, {"error": {"message": m}}, "context", "begin a new conversation")
@@ -52,9 +52,9 @@ TOO_LONG = [
         (500, "oops", "server", "failed"),
     ],
 )
-def test_callers_read_what_to_do(status: int, body: Any, kind: str, told: str) -> None:
+def test_callers_read_what_to_do(status: int, body: Any, kind: str, expected: str) -> None:
     error = status_fault("openai", status, {}, body)
-    assert error.kind == kind and told in str(error)
+    assert error.kind == kind and expected in str(error)
     assert error.reason not in str(error) or not error.reason
 
 

@@ -295,10 +295,10 @@ def test_reasoning_goes_back_to_its_own_model_after_the_context_changed(
     server.then(stream(server.message("Gone.")))
     config = f'[approvals]\nledger = "sqlite:///{tmp_path}/ledger.db"\n'
     clock = iter(["It is noon.", "It is one."])
-    told = {"system_context": lambda context: next(clock)}
-    with served(agent_of(server, **told), config=config) as service:
+    reported = {"system_context": lambda context: next(clock)}
+    with served(agent_of(server, **reported), config=config) as service:
         reply = proposed(service)
-    with served(agent_of(server, resumed_by, **told), config=config) as service:
+    with served(agent_of(server, resumed_by, **reported), config=config) as service:
         said = {k: reply[k] for k in ("role", "content", "data")}
         last = service.chat(user("delete a"), said, approve(reply))
     assert last["content"] == "Gone."

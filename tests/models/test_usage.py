@@ -1,4 +1,4 @@
-"""What a turn's model calls took: in the reply, for handlers, and in the log."""
+"""The usage of a turn's model calls: in the reply, for handlers, and in the log."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_what_a_provider_said_reaches_callers_only_with_debug_and_no_interceptor
     def shout(response: Any, context: Any) -> str:
         return str(response.content).upper()
 
-    for debug, interceptors, told in (
+    for debug, interceptors, logged in (
         ("false", [], False),
         ("true", [], True),
         ("true", [shout], False),
@@ -143,7 +143,7 @@ def test_what_a_provider_said_reaches_callers_only_with_debug_and_no_interceptor
         agent = Agent(model=model, response_interceptors=interceptors)
         with served(agent, config=f"[server]\ndebug = {debug}\n") as service:
             body = service.post("/api/chat", {"messages": [user("hi")]}).json()
-        assert ("nuts" in json.dumps(body)) is told
+        assert ("nuts" in json.dumps(body)) is logged
         assert body["detail"].startswith("the model provider 'openai' refused the request")
     assert caplog.text.count("nuts") == 3
 

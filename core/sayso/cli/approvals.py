@@ -200,7 +200,8 @@ def reject(config_file: Path | None, id: str, reason: str) -> None:
 def freeze(config_file: Path | None, reason: str) -> None:
     """Stop every start of approved calls, in all processes on the store, within two seconds.
 
-    What runs goes on. Decisions are recorded, and their calls start after sayso approvals thaw.
+    Running calls continue. Decisions are recorded, and their calls start after sayso approvals
+    thaw.
     """
 
     async def work(ledger: Ledger) -> None:
@@ -214,7 +215,7 @@ def freeze(config_file: Path | None, reason: str) -> None:
 @command.command(short_help="Let approved calls start again.")
 @config_option
 def thaw(config_file: Path | None) -> None:
-    """Let approved calls start again, those first that were approved meanwhile."""
+    """Let approved calls start again, beginning with those that were approved meanwhile."""
 
     async def work(ledger: Ledger) -> bool:
         stopped = await ledger.store.run(partial(ledger.freezing.thaw, who=_person()))

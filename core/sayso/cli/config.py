@@ -69,8 +69,8 @@ def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None
         click.echo(json.dumps(values, indent=2))
         return
     click.echo(f"# {config.file or 'no configuration file'}")
-    for told in _told(config):
-        click.echo(f"# {told}")
+    for line in _warnings(config):
+        click.echo(f"# {line}")
     # A value may be of any length, so it is the last column.
     keys = max(len(key) for key, _, _ in rows)
     origins = max(len(origin) for _, _, origin in rows)
@@ -78,17 +78,17 @@ def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None
         click.echo(f"{key:<{keys}}  {origin:<{origins}}  {json.dumps(value)}")
 
 
-def _told(config: Config) -> Iterator[str]:
+def _warnings(config: Config) -> Iterator[str]:
     """The warnings about the environment that the start would print."""
     known = set()
     try:
         known = {token.secret.get_secret_value() for token in _tokens(config).values()}
     except ConfigError as error:
         yield str(error)
-    for name, told in config.unread.items():
+    for name, line in config.unread.items():
         # The name of a variable with a caller's token is in [auth], or in its file.
         if os.environ.get(name, "").strip() not in known:
-            yield told
+            yield line
 
 
 def _tokens(config: Config) -> Mapping[str, Token]:

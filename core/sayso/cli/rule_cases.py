@@ -70,7 +70,7 @@ class _Case(Section):
         return [f"{name} {getattr(self, name)}" for name in self._stated()]
 
     def demanded(self, terms: Terms) -> list[str]:
-        """The demands of a rule in the same respects."""
+        """The demands that a rule makes in the same respects."""
         said = {**asdict(terms), "reason": "required" if terms.reason else "optional"}
         return [f"{name} {said[name]}" for name in self._stated()]
 

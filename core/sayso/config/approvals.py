@@ -1,4 +1,4 @@
-"""`[approvals]`: the ledger, its times, and the rules that say what needs whose approval."""
+"""`[approvals]`: the ledger, its times, and the rules that say which calls need whose approval."""
 
 # Without `from __future__ import annotations`, whose texts pydantic compiles at each start.
 
@@ -12,7 +12,7 @@ from sayso.config.settings import Positive, Section
 _TERMS = frozenset(
     {"approvers", "quorum", "not_requester", "reason", "decide_within", "run_within"}
 )
-"""The keys of a rule that say who has to approve, and until when."""
+"""The keys of a rule that say who has to approve a call, and until when."""
 
 
 class ApprovalRule(Section):
@@ -29,17 +29,20 @@ class ApprovalRule(Section):
     """Run without approval, ask for approval, or refuse; "require" where a key below is given."""
     approvers: list[str] = []
     """Names of the principals and persons who may approve, and "group:NAME" for groups; by default
-    those whom `deciders` says."""
+    those that `deciders` names."""
     quorum: int = Field(default=1, ge=1, le=20)
-    """How many persons have to approve; above 1 only principals count that are a person's."""
+    """The number of persons who have to approve; above 1, only principals that belong to a person
+    count."""
     not_requester: bool = False
-    """Whether it has to be somebody else than who asked for the call, or has changed its input."""
+    """Whether the approver must be another person than the one who asked for the call or changed
+    its input."""
     reason: Literal["optional", "required"] = "optional"
-    """Whether an approval has to say why."""
+    """Whether an approval has to state a reason."""
     decide_within: Positive | None = None
-    """How long the call waits for its approval; by default `ttl`."""
+    """The time that the call waits for its approval; by default `ttl`."""
     run_within: Positive | None = None
-    """How long an approved call may wait for its start; by default until it would have expired."""
+    """The time that an approved call may wait for its start; by default until it would have
+    expired."""
 
     @model_validator(mode="before")
     @classmethod
@@ -83,7 +86,7 @@ class ApprovalSettings(Section):
     """The approvers: only the principal that got the proposal, or any of its tenant."""
     run: Literal["service", "caller"] = "service"
     """The starter of a call that was approved elsewhere than by its caller: the service, if the
-    call needs nothing of its caller's, or only the caller, when it comes back."""
+    call needs nothing of its caller's, or only the caller, when it sends the call back."""
     accept_unissued: bool = False
     """Run approved calls that this service never proposed; for migrations and tests."""
     rules: list[ApprovalRule] = []

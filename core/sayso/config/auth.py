@@ -1,7 +1,7 @@
-"""`[auth]`: who may call, and what is known of each caller.
+"""`[auth]`: the callers that the service accepts, and the facts about each of them.
 
-`[auth.principals]` and `[auth.people]` hold for every scheme; `[auth.jwt]` and `[auth.proxy]` each
-for the one of its name (design, section 6, "People").
+`[auth.principals]` and `[auth.people]` apply to every scheme; `[auth.jwt]` and `[auth.proxy]` each
+apply to the scheme of that name (design, section 6, "People").
 """
 
 # Without `from __future__ import annotations`, whose texts pydantic compiles at each start.
@@ -15,23 +15,25 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from sayso.config.settings import Section
 
 PrincipalKind = Literal["person", "service", "agent", "unknown"]
-"""The kinds of principals; unknown until something says otherwise."""
+"""The kinds of principals; a principal is unknown until a setting or its credentials state its
+kind."""
 
 
 class PrincipalSettings(Section):
-    """`[auth.principals.NAME]`: what is known of the principal of that name."""
+    """`[auth.principals.NAME]`: the facts about the principal of that name."""
 
     groups: list[str] = []
     """The groups of the principal, beside those that its credentials prove."""
     tenant: str | None = None
-    """The tenant of the principal; it counts instead of what a request claims."""
+    """The tenant of the principal; it replaces the tenant that a request claims."""
     kind: PrincipalKind = "unknown"
-    """A "person", a "service" or an "agent", which never decides. One of kind "person" is the
-    person of its own name, unless [auth.people] says whose it is."""
+    """A "person", a "service" or an "agent"; an agent never decides. A principal of kind "person"
+    belongs to the person of its own name, unless [auth.people] names another one."""
 
 
 class JwtSettings(Section):
-    """`[auth.jwt]`: whose tokens `scheme = "jwt"` takes, and what they say of their bearer."""
+    """`[auth.jwt]`: the issuer whose tokens `scheme = "jwt"` accepts, and the claims that describe
+    their bearer."""
 
     issuer: str | None = None
     """The issuer of the tokens, exactly as their claim `iss` has it."""
@@ -40,23 +42,25 @@ class JwtSettings(Section):
     jwks: str | None = None
     """The public keys of the issuer (JWKS): a file, or an address that begins with "https://"."""
     name_claim: str = "sub"
-    """The claim with the name of the principal: one that the issuer gives to nobody else, ever."""
+    """The claim with the name of the principal; the issuer must never give this name to anybody
+    else."""
     groups_claim: str = "groups"
     """The claim with the groups of the principal; dots lead into objects."""
     tenant_claim: str | None = None
-    """The claim with the tenant of the principal; absent: no claim says it."""
+    """The claim with the tenant of the principal; if absent, tokens state no tenant."""
 
 
 class ProxySettings(Section):
     """`[auth.proxy]`: the proxy that has authenticated the caller, for `scheme = "proxy"`."""
 
     addresses: list[str] = []
-    """The addresses of the proxy, or networks such as "10.0.0.0/28"; nobody else is believed."""
+    """The addresses of the proxy, or networks such as "10.0.0.0/28"; headers from any other address
+    are ignored."""
     user_header: str = "X-Forwarded-User"
     """The header with the name of the caller, which the proxy has to set or to remove."""
     groups_header: str | None = None
     """The header with the groups of the caller, separated by commas, which the proxy has to set or
-    to remove; absent: no header is believed for them."""
+    to remove; if absent, no header states groups."""
 
     @field_validator("addresses")
     @classmethod
@@ -75,8 +79,8 @@ class AuthSettings(Section):
     """`[auth]`: who may call."""
 
     scheme: Literal["none", "bearer", "jwt", "proxy"] = "none"
-    """"none" lets everyone call; "bearer" asks for one of the named tokens, "jwt" for a token of
-    the issuer in [auth.jwt]; "proxy" believes the headers of the proxy in [auth.proxy]."""
+    """"none" lets everyone call; "bearer" requires one of the named tokens, "jwt" a token of the
+    issuer in [auth.jwt]; "proxy" trusts the headers of the proxy in [auth.proxy]."""
     tokens_file: Path | None = None
     """File with one `name = token` a line, `name = env:NAME`, or `name [group, group] = token`;
     `#`, first or after a space, begins a comment."""
@@ -85,14 +89,14 @@ class AuthSettings(Section):
     principals: dict[str, PrincipalSettings] = {}
     """Facts about principals, by their names: [auth.principals.NAME]."""
     people: dict[str, list[str]] = {}
-    """Persons, each with the principals that are theirs: "bearer|alice", "proxy|alice",
+    """Persons, each with the principals that belong to them: "bearer|alice", "proxy|alice",
     "https://issuer|subject"."""
     auditors: list[str] = []
     """The groups whose members may read the whole log."""
     jwt: JwtSettings = Field(default_factory=JwtSettings)
-    """The issuer whose tokens count."""
+    """The issuer whose tokens the service accepts."""
     proxy: ProxySettings = Field(default_factory=ProxySettings)
-    """The proxy that is believed."""
+    """The proxy whose headers the service trusts."""
 
     @field_validator("people")
     @classmethod

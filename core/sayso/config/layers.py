@@ -202,7 +202,7 @@ def annotation_at(model: type[BaseModel], path: Keys) -> Any:
     if len(path) == 1:
         return annotation
     if get_origin(annotation) is dict:
-        # A table of tables, or of lists: its own keys are anybody's.
+        # In a table of tables, or of lists, users choose the keys.
         annotation, path = get_args(annotation)[1], path[1:]
         if len(path) == 1:
             return annotation

@@ -13,6 +13,8 @@ from pydantic import AliasChoices, BaseModel, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
+from sayso.trees import walk
+
 Names = Mapping[str, Collection[str]]
 """The other names of a field, by its name."""
 
@@ -56,23 +58,13 @@ def received(value: Any, names: Names) -> Any:
 def other_names(schema: Mapping[str, Any]) -> Names:
     """The aliases that pydantic's core `schema` has for fields of dataclasses and typed dicts."""
     found: dict[str, set[str]] = {}
-    seen: set[int] = set()
-    rest: list[Any] = [schema]
-    while rest:
-        node = rest.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
+    for node in walk(schema):
         match node:
             case {"type": "dataclass-field", "name": str(name)}:
                 found.setdefault(name, set()).update(_aliases(node))
             case {"type": "typed-dict", "fields": Mapping() as fields}:
                 for name, field in fields.items():
                     found.setdefault(name, set()).update(_aliases(field))
-        if isinstance(node, Mapping):
-            rest.extend(node.values())
-        elif isinstance(node, (list, tuple)):
-            rest.extend(node)
     return found
 
 

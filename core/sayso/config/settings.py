@@ -186,11 +186,13 @@ class ModelConfig(Section):
 
 
 class ModelOptions(Section):
-    """`[model.options]`: how the model's provider is reached, and what requests hold besides."""
+    """`[model.options]`: the connection to the model's provider, and further parts of its
+    requests."""
 
     key: str | None = None
-    """Where its key is: "env:NAME", "file:PATH", "command:LINE" or "function:MODULE:NAME"; read
-    at the start, and again when the provider refuses it. Absent: the provider's own variable."""
+    """The source of the provider's key: "env:NAME", "file:PATH", "command:LINE" or
+    "function:MODULE:NAME". It is read at the start, and again when the provider refuses the key.
+    Absent: the provider's own variable."""
     key_header: str | None = None
     """The header that carries the key, such as "x-api-key"; absent: the provider's own way."""
     headers: dict[str, SecretStr] = {}
@@ -204,7 +206,7 @@ class ModelOptions(Section):
     effort: Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     """How much the model thinks, on models that have such levels; wins over `thinking_level`."""
     retries: Annotated[int, Field(ge=0)] = 2
-    """How many times a call that failed in passing is made again, before its first piece."""
+    """The number of further attempts at a call that failed temporarily, before its first piece."""
     first_byte_timeout: Positive | None = None
     """How long the model may be silent before the first piece of an answer; absent: ten times
     `model.timeout`."""
@@ -222,17 +224,17 @@ class ModelSettings(ModelConfig):
     timeout: Positive = 60.0
     """How long the model may be silent between two pieces of an answer."""
     fallback: list[str] = []
-    """Models that are asked, in this order, when the one before fails before it said anything."""
+    """Models that are asked in this order if the one before fails before its first piece."""
     context_window: _Count | None = None
-    """How many tokens the model can read; absent: what is known of it."""
+    """The number of tokens that the model can read; absent: the known number for the model."""
     prices: bool = False
-    """Tell the price of each turn, from the offline table of `genai-prices`."""
+    """Report the price of each turn, from the offline table of `genai-prices`."""
     options: ModelOptions = ModelOptions()
     """How its provider is reached."""
 
     def connection(self, *, own: bool) -> dict[str, Any]:
-        """What the factory of a model is given of its connection. What belongs to the provider of
-        `name` alone, its key and address among it, only where that is its `own` one."""
+        """The settings of the connection that a model's factory gets. The provider's key, address
+        and similar settings are included only if `own` says that the provider is that of `name`."""
         given = self.options.model_dump(exclude_none=True, exclude={"headers"})
         given["headers"] = {k: v.get_secret_value() for k, v in self.options.headers.items()}
         given["base_url"] = self.base_url or None
@@ -357,7 +359,8 @@ class LimitSettings(Section):
     turns: _Count = 256
     """Most turns in flight; the next waits up to 10 seconds, then gets 503."""
     waiters: _Count = 1000
-    """Most requests that wait for a decision, or follow events of approvals; the next gets 503."""
+    """The largest number of requests that wait for a decision or follow events of approvals;
+    further ones get 503."""
     model_calls: _Count = 25
     """Most model calls of a turn."""
     tool_calls: _Count = 100

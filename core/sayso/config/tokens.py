@@ -77,7 +77,7 @@ def _token(name: str, text: str, environ: Mapping[str, str]) -> str:
 
 
 _Tokens = tuple[dict[str, str], dict[str, tuple[str, ...]]]
-"""Texts of tokens, and groups, each by the name of the principal."""
+"""Texts of tokens and lists of groups, each by the name of the principal."""
 
 
 def _tokens_of_file(config: Config) -> _Tokens:

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sayso.ledger import Proposal
-from sayso.ledger.choices import Choice
+from sayso.ledger.choices import Choice, command_key
 from sayso.ledger.voting import votes
 from sayso.wire.bodies import is_json, problem
-from sayso.wire.canonical import canonical, copied
+from sayso.wire.canonical import copied
 from sayso.wire.events import ToolCallApproved, ToolCallRejected
 from sayso.wire.messages import (
     Approval,
@@ -144,7 +144,7 @@ def _commands(data: Data, index: int, newest: bool) -> list[Choice]:
     found: list[Choice] = []
     equal: Counter[object] = Counter()
     for n, command in enumerate(data.cmds):
-        same = canonical(command_input(command))
+        same = command_key(command_input(command))
         ordinal = equal[same]
         equal[same] += 1
         found.append(
@@ -242,7 +242,7 @@ def tool_call(row: Proposal) -> ToolCall:
 def approval(row: Proposal, *, execute: bool = False, plain: bool = False) -> Approval:
     """The proposal in the shape that holds both kinds; `input` is what runs, edits included.
 
-    A `plain` one has no keys that V1 does not know.
+    A `plain` one has only the keys of V1.
     """
     return Approval(
         id=row.id,

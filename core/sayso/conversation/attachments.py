@@ -57,7 +57,7 @@ def _many(count: int) -> str:
 
 
 def _wrong(sent: Any, taken: Collection[str], hosts: Collection[str]) -> str:
-    """Why an attachment is refused; empty where it is not."""
+    """The reason why an attachment is refused; empty if it is accepted."""
     if not isinstance(sent, dict) or bool(sent.get("data")) is bool(sent.get("url")):
         return "an attachment is an object with 'mime', and either 'data' (base64) or 'url'"
     mime = sent.get("mime")

@@ -15,6 +15,7 @@ from pydantic_core import from_json
 
 from sayso.ledger import Proposal
 from sayso.models import Attachment, Block, Call, Result, Text, Turn, bound_to_model, dump_turns
+from sayso.trees import rebuilt
 from sayso.wire.lenient_json import dump_json
 from sayso.wire.masking import holds_secret, mask, mask_sent
 from sayso.wire.messages import (
@@ -112,14 +113,10 @@ def hidden_turns(
 
 
 def _provided(value: Any, secrets: Sequence[str]) -> Any:
-    match value:
-        case str():
-            return value if value in _WIRE else mask(value, secrets)
-        case dict():
-            return {_provided(k, secrets): _provided(v, secrets) for k, v in value.items()}
-        case list() | tuple():
-            return [_provided(item, secrets) for item in value]
-    return value
+    def masked(leaf: Any) -> Any:
+        return leaf if isinstance(leaf, str) and leaf in _WIRE else mask(leaf, secrets)
+
+    return rebuilt(value, masked, masked)
 
 
 def hidden_reply(reply: AgentMessage, secrets: Sequence[str]) -> Any:

@@ -28,7 +28,7 @@ from sayso.conversation.wording import (
     spoken,
 )
 from sayso.ledger import RAN, Proposal, SuspendedTurn
-from sayso.ledger.choices import Decided, command_identity
+from sayso.ledger.choices import Decided, command_key
 from sayso.models import (
     Block,
     Call,
@@ -39,7 +39,6 @@ from sayso.models import (
     dump_turns,
     load_turns,
 )
-from sayso.wire.canonical import canonical
 from sayso.wire.messages import (
     Command,
     Data,
@@ -216,7 +215,7 @@ class _Builder:
     def _result(self, call: Call, rows: Sequence[Proposal], index: int) -> Result:
         if not rows:
             return Result(call.id, LOST, True)
-        outcomes = [self._outcome(row, index) for row in rows]
+        outcomes = [self._shown_outcome(row, index) for row in rows]
         if rows[0].kind == "tool_call":
             return Result(call.id, *outcomes[0])
         lines = [
@@ -225,7 +224,7 @@ class _Builder:
         ]
         return Result(call.id, "\n".join(lines), all(failed for _, failed in outcomes))
 
-    def _outcome(self, row: Proposal, index: int) -> tuple[str, bool]:
+    def _shown_outcome(self, row: Proposal, index: int) -> tuple[str, bool]:
         """The result of the call in its own place, as the model reads it, and whether it is an
         error."""
         decided = self._decided_at(row, index)
@@ -366,11 +365,11 @@ class _Builder:
         rows = self.found.rows
         if (row := rows.get(command.id or self.placed.get(at, ""))) is not None:
             return row
-        wanted = canonical(command_identity(command_input(command)))
+        wanted = command_key(command_input(command))
         equal = (
             row
             for row in self.commands.get(command.command, ())
             if (row.id in self.called or row.id in self.decided_in)
-            and canonical(command_identity(row.input)) == wanted
+            and command_key(row.input) == wanted
         )
         return next(equal, None)

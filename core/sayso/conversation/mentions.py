@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from sayso.conversation.approvals import command_input, shown_ids, stated_ids
 from sayso.ledger import Proposal
-from sayso.ledger.choices import Choice, command_identity
-from sayso.wire.canonical import canonical
+from sayso.ledger.choices import Choice, command_key
 from sayso.wire.messages import Data, Message
 
 
@@ -48,7 +47,7 @@ class Mentions:
         outcome."""
         keys: list[str | bytes] = [row.id]
         if row.kind == "command":
-            keys.append(canonical(command_identity(row.input)))
+            keys.append(command_key(row.input))
         found = [self._decided.get(key, ()) for key in keys]
         return min((at[n] for at in found if (n := bisect_left(at, start)) < len(at)), default=None)
 
@@ -81,5 +80,5 @@ def _decisions(data: Data | None) -> set[str | bytes]:
         return set()
     stated = {item.id for item in data.stated if item.execute or item.rejection_reason}
     decided = [c for c in data.cmds if c.execute or c.rejection_reason]
-    commands = {canonical(command_identity(command_input(c))) for c in decided}
+    commands = {command_key(command_input(c)) for c in decided}
     return stated | {e.id for e in data.outcomes} | commands

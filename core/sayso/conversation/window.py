@@ -1,8 +1,8 @@
-"""How a conversation fits into the tokens that a model can read.
+"""The part of a conversation that fits into the tokens that a model can read.
 
-Long outputs are shown by their head and tail, and the model may read the rest of them. What still
-does not fit is left out from its beginning, and said to be; but no call and no outcome ever is.
-Tokens are estimated from the length of the texts.
+Long outputs are shown by their head and tail, and the model may read the rest of them. If the
+conversation is still too long, its oldest texts are left out, with a note; calls and outcomes never
+are. Tokens are estimated from the length of the texts.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _SHARE = 4
 """An output may take this part of what is left."""
 _LEAST = 500
 """Tokens of an output that are shown in any case."""
-_TOLD = (
+_REPORTED = (
     re.compile(r"(\d{4,8})(?: tokens?)? maximum"),
     re.compile(r"(?:maximum|limit|window|context (?:size|length))[^.;]{0,40}?(\d{4,8})"),
 )
-"""Where a provider says how many tokens its model can read."""
+"""The forms in which providers report the number of tokens that their model can read."""
 _IMAGE = 1_600
 """Tokens of an image, and of a document."""
 _DOCUMENT = 8_000
@@ -52,9 +52,10 @@ def tokens_of(text: str) -> int:
 
 
 class Window:
-    """What of one turn's conversation the model is shown, in a window of `tokens`, if it is known.
+    """The part of one turn's conversation that the model is shown, in a window of `tokens`, if that
+    is known.
 
-    An output is cut once and shown so from then on: what a model has read may not change. `reads`
+    An output is cut once and keeps this form: a text that a model has read may not change. `reads`
     says whether the model may be offered `READ_OUTPUT`.
     """
 
@@ -86,13 +87,13 @@ class Window:
         return reading, [call for call in calls if call.name != READ_OUTPUT.name]
 
     def shrink(self, reason: str, turns: Sequence[Turn]) -> bool:
-        """Take what a provider said of its window, else assume less than was tried; False where
-        less could not be shown."""
+        """Use the window that a provider reported, or else assume less than was tried; False if the
+        conversation cannot be shortened further."""
         tried = sum(map(_size, turns))
         before = tried if self._tokens is None else min(self._tokens, tried)
         said = reason.replace(",", "")
-        told = next((found for form in _TOLD if (found := form.search(said))), None)
-        size = int(told[1]) if told else 0
+        reported = next((found for form in _REPORTED if (found := form.search(said))), None)
+        size = int(reported[1]) if reported else 0
         self._tokens = size if _LEAST < size < before else int(before * 0.6)
         self._cut.clear()
         return self._tokens > 4 * _LEAST

@@ -59,10 +59,10 @@ def outcome_text(row: Proposal) -> tuple[str, bool]:
 
 
 def known_since(data: Data, rows: Mapping[str, Proposal]) -> str:
-    """What is added to a recorded reply that told of unknown outcomes, of which some are known by
-    now: they are stated with it, and its text says otherwise."""
-    told = [*data.outcomes, *data.executed_cmds]
-    unknown = [rows.get(d.id or "") for d in told if d.output.startswith("Outcome unknown:")]
+    """The addition to a recorded reply that reported unknown outcomes of which some are known by
+    now: they are stated with it, and the addition corrects its text."""
+    stated = [*data.outcomes, *data.executed_cmds]
+    unknown = [rows.get(d.id or "") for d in stated if d.output.startswith("Outcome unknown:")]
     known = [r for r in unknown if r and r.state in ("DONE", "FAILED") and not r.purged]
     if not known:
         return ""

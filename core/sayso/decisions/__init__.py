@@ -1,1 +1,2 @@
-"""Decisions carried out: single calls decided, approved calls run once, outcomes recorded."""
+"""Decisions and their effects: single calls are decided, approved calls run once, outcomes are
+recorded."""

@@ -1,5 +1,5 @@
-"""The deed of an approval: what a proposal binds, and whether it is still that when its call starts
-(design, section 6, "The deed").
+"""The deed of an approval: what a proposal binds, and whether its call is still the same when it
+starts (design, section 6, "The deed").
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHELL_CHANGED = (
 def tool_deed(tool: Tool[..., Any], sent: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a proposal to call `tool`; raises ToolInputError for wrong input.
 
-    It calls what users wrote: not for an event loop.
+    It calls validators, which are user code, so no event loop may call it.
     """
     found = recorded(tool, sent)
     return {
@@ -48,14 +48,14 @@ def tool_deed(tool: Tool[..., Any], sent: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hinders(agent: Agent, context: RequestContext) -> Hinders:
-    """What keeps this request from starting a call that is another deed here than the one that was
-    proposed, or that lacks what it needs."""
+    """The check that keeps this request from starting a call if the call would do something else
+    here than was proposed, or if the request lacks something that the call needs."""
     return partial(changed, agent, places.place(context.stated_platform))
 
 
 def changed(agent: Agent, now: Mapping[str, Any], row: Proposal) -> tuple[str, str] | None:
-    """Why the call must not start here and now, as an error type, or WAITS, and a message; None
-    where it may. `now` is the place of this request."""
+    """The reason why the call must not start here and now, as an error type, or WAITS, and a
+    message; None if it may start. `now` is the place of this request."""
     if _is_another(agent, row):
         text = _SHELL_CHANGED if row.kind == "command" else _TOOL_CHANGED.format(row.name)
         return "approval_tool_changed", text
@@ -76,13 +76,15 @@ def changed(agent: Agent, now: Mapping[str, Any], row: Proposal) -> tuple[str, s
 
 
 def acting(row: Proposal, context: RequestContext) -> RequestContext:
-    """The context that the call of `row` gets: what was approved, in the request that starts it."""
+    """The context that the call of `row` gets: the approved values, in the request that starts
+    it."""
     return context if row.context is None else _acting(row.context, context)
 
 
 def carrying_out(rows: Iterable[Proposal], context: RequestContext) -> RequestContext:
-    """The context of a callable that carries out all these calls: what was approved, as far as that
-    is the same for all of them; where it is not, each call has its own (`DecidedCall.platform`)."""
+    """The context of a callable that carries out all these calls. It has the approved values that
+    are the same for all of them; for the others, each call has its own context
+    (`DecidedCall.platform`)."""
     found = [row.context for row in rows if row.context is not None]
     if not found:
         return context
@@ -129,7 +131,8 @@ def _is_another(agent: Agent, row: Proposal) -> bool:
 
 
 def _needs(agent: Agent, row: Proposal, credential: str) -> bool:
-    """Whether the call can read the credential: of others nobody asks for it."""
+    """Whether the call can read the credential; a request need not send one that the call cannot
+    read."""
     if row.kind == "command":
         shell = agent.commands
         return shell is not None and (shell.reads_context or credential == "kubeconfig")

@@ -46,10 +46,11 @@ class DirectCalls:
     def check(
         self, name: str, input: Mapping[str, Any], platform: PlatformContext | None = None
     ) -> Verdict:
-        """What a call needs: "allow" runs at once, "require" waits for approval, "deny" never.
+        """The policy's verdict on a call: "allow" runs at once, "require" waits for approval,
+        "deny" never runs.
 
-        Raises ToolInputError, with a message for the model, for an unknown tool or wrong input.
-        It calls the tool's validators, which are user code: not for an event loop.
+        Raises ToolInputError, with a message for the model, for an unknown tool or wrong input. It
+        calls the tool's validators, which are user code, so no event loop may call it.
         """
         tool = self._tool(name)
         verdict = self._engine.gate.policy.verdict(tool, input, platform)
@@ -59,17 +60,18 @@ class DirectCalls:
     async def verdict(
         self, name: str, input: Mapping[str, Any], platform: PlatformContext | None = None
     ) -> Verdict:
-        """What `check` says, asked from a loop; event handlers hear of a call that is refused."""
+        """The verdict of `check` for a caller on an event loop; event handlers get the event of a
+        refused call."""
         try:
             verdict = await self._engine.code.check(self.check, name, input, platform)
         except ToolInputError as error:
-            await self._tell_refused(name, input, platform, str(error))
+            await self._fire_refused(name, input, platform, str(error))
             raise
         if verdict == "deny":
-            await self._tell_refused(name, input, platform, forbidden(name))
+            await self._fire_refused(name, input, platform, forbidden(name))
         return verdict
 
-    async def _tell_refused(
+    async def _fire_refused(
         self, name: str, input: Mapping[str, Any], platform: PlatformContext | None, why: str
     ) -> None:
         secret = (platform or PlatformContext()).secrets()
@@ -106,7 +108,7 @@ class DirectCalls:
             return outcome
 
         async def work() -> Outcome:
-            # When the service stops it waits for this call, as for an approved one; the call ends
+            # When the service stops, it waits for this call as for an approved one; the call ends
             # with its caller.
             return await self._engine.keep(ran())
 
@@ -121,7 +123,7 @@ class DirectCalls:
         intent: str | None = None,
         platform: PlatformContext | None = None,
     ) -> Proposal:
-        """Record a gated call as PENDING and give it; only then show it to anybody.
+        """Record a gated call as PENDING and return it; nobody can see it before it is recorded.
 
         It can be decided over every protocol by its id. Raises ToolInputError for wrong input, and
         where a rule forbids the call.
@@ -171,17 +173,17 @@ class DirectCalls:
         run: bool = True,
         ran: Ran | None = None,
     ) -> Proposal:
-        """Decide the call `id`, run it when approved, and give its row with the outcome.
+        """Decide the call `id`, run it when approved, and return its row with the outcome.
 
-        At most once: a decided call gives its recorded outcome, one that runs elsewhere is waited
-        for at most `wait` seconds (StillRunning). `input`, when given, must be what would run;
-        `edited` is the input to run instead, where the tool is editable and takes it. `seen` is the
-        revision that the approver was shown: once the input was edited, an approval states `input`
-        or `seen`. With
-        `run` false an approval is only recorded, for the protocol that proposed the call to run.
-        `ran` gets the outcome with its raw value when it is this request that runs the call.
-        Raises InvalidRequest with `approval_not_issued`, `approval_changed`,
-        `approval_expired` or `approval_conflict`.
+        A call runs at most once. A call that was decided before returns its recorded outcome; for
+        one that another process runs, the method waits at most `wait` seconds (StillRunning).
+        `input`, if it is stated, must equal the input that would run; `edited` is the input to run
+        instead, if the tool is editable and accepts it. `seen` is the revision that the approver
+        was shown: once the input was edited, an approval states `input` or `seen`. If `run` is
+        false, an approval is only recorded, and the protocol that proposed the call runs it later.
+        `ran` gets the outcome with its raw value if this request runs the call. Raises
+        InvalidRequest with `approval_not_issued`, `approval_changed`, `approval_expired` or
+        `approval_conflict`.
         """
         context = _context(caller, session, platform, update)
         who = requester(caller, context.platform.tenant_name)
@@ -210,10 +212,10 @@ class DirectCalls:
         return await self._engine.code.workers.on_engine_loop(work)
 
     async def withdraw(self, ids: Sequence[str], caller: Caller, reason: str) -> None:
-        """Reject the calls and commands that nobody waits for any more.
+        """Reject the calls and commands for which no client waits any more.
 
-        That includes approved ones that have not begun to run. What is running, has ended, or is
-        not visible to this caller stays as it is.
+        Approved ones are rejected, too, if they have not started. A call that is running, has
+        ended, or is not visible to this caller stays unchanged.
         """
         who = requester(caller)
 
@@ -227,11 +229,12 @@ class DirectCalls:
         await self._engine.code.workers.on_engine_loop(work)
 
     async def look(self, id: str, caller: Caller) -> Proposal | None:
-        """The call `id` as it stands, or None if it is not visible to this caller."""
+        """The call `id` in its present state, or None if it is not visible to this caller."""
         return (await self.standing([id], caller)).get(id)
 
     async def standing(self, ids: Sequence[str], caller: Caller) -> Mapping[str, Proposal]:
-        """Those of the calls `ids` that are visible to this caller, by their ids, as they stand."""
+        """The calls among `ids` that are visible to this caller, by their ids, in their present
+        state."""
         who = requester(caller)
 
         async def work() -> Mapping[str, Proposal]:
@@ -241,8 +244,8 @@ class DirectCalls:
         return await self._engine.code.workers.on_engine_loop(work)
 
     async def settled(self, ids: Sequence[str], caller: Caller, wait: float) -> list[Proposal]:
-        """The calls `ids` that are visible to this caller, once none of them is pending, or as they
-        stand after `wait` seconds."""
+        """The calls `ids` that are visible to this caller, as soon as none of them is pending, or
+        in their state after `wait` seconds."""
         look = partial(
             settled, self._engine.ledger, ids, requester(caller), time.monotonic() + wait
         )
@@ -252,18 +255,19 @@ class DirectCalls:
         self, caller: Caller, limit: int = 100, *, size: int = PAGE_SIZE, after: str | None = None
     ) -> Page:
         """The calls and commands that wait for a decision and are visible to this caller: a page of
-        at most `limit` with at most `size` bytes, or of one that is larger.
+        at most `limit` rows with at most `size` bytes, or of one larger row.
 
-        The newest of each principal come first, then the second of each: nobody's calls hide
-        anybody else's. `after` is that of the page before. Expired ones are settled and left out.
+        The newest row of each principal comes first, then the second of each: nobody's calls hide
+        anybody else's. `after` is the `after` of the page before. Expired rows are settled and left
+        out.
         """
         look = partial(self._waiting.page, requester(caller), limit=limit, size=size, after=after)
         return await self._engine.code.workers.on_engine_loop(look)
 
     async def proposed(self, caller: Caller) -> list[Proposal]:
-        """The calls that `propose` recorded for just this caller and that have no outcome: what
-        waits for a decision, then what is approved, then what runs, or did when its process died;
-        each the oldest first."""
+        """The calls that `propose` recorded for exactly this caller and that have no outcome.
+        Pending calls come first, then approved ones, then those that run or that ran when their
+        process ended, each group from the oldest to the newest."""
         who = requester(caller)
 
         async def work() -> list[Proposal]:
@@ -286,7 +290,8 @@ class DirectCalls:
 
 
 def _is_direct(row: Proposal, caller: Caller) -> bool:
-    """Whether the row is a single call of this caller; those of a turn have its reference."""
+    """Whether the row is a single call of this caller; a call of a turn has the turn's
+    reference."""
     by = (row.principal, row.protocol, row.address, row.client)
     is_callers = by == (caller.principal, caller.protocol, caller.address, caller.client)
     return is_callers and row.kind == "tool_call" and not row.reference

@@ -1,4 +1,5 @@
-"""The decision on a single call: recorded, and carried out where the call is ours to run."""
+"""The decision on a single call: it is recorded, and this process carries it out if the call is its
+own to run."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ Ran = Callable[[Outcome], None]
 
 @dataclass(frozen=True, slots=True)
 class DirectDecision:
-    """One decision as `DirectCalls.decide` is given it; `edits` says that it changes the input."""
+    """One decision, with the arguments of `DirectCalls.decide`; `edits` says that it changes the
+    input."""
 
     engine: Engine
     choice: Choice
@@ -33,13 +35,13 @@ class DirectDecision:
     ran: Ran | None
 
     async def check(self, input: Mapping[str, Any]) -> None:
-        """Raise InvalidRequest unless `input` is what was proposed, which never changes."""
+        """Raise InvalidRequest unless `input` is the proposed input, which never changes."""
         shown = replace(self.choice, input=dict(input))
         await self.engine.ledger.decide([shown], [], self.who, Conversation(), dry=True)
 
     async def carried_out(self, wait: float) -> Proposal:
-        """The row once it is decided and, if it runs, has ended, here or within `wait` seconds
-        elsewhere; raises StillRunning."""
+        """The row when it is decided and, if the call runs, when the call has ended: in this
+        process, or within `wait` seconds in another one. Raises StillRunning."""
         unrecorded: Unrecorded = asyncio.get_running_loop().create_future()
         deciding = Deciding(
             self.engine,
@@ -61,8 +63,8 @@ class DirectDecision:
             self.ran(outcome)
 
     async def _known(self, settled: Settled, starts: Sequence[str]) -> Prepared:
-        """Refuse a call that is not there: an unknown one can be rejected in a conversation, where
-        nothing comes of it."""
+        """Refuse a call that the ledger does not know. In a conversation an unknown call can be
+        rejected, without any effect; here there would be no row to return."""
         if not settled.decided.chosen:
             raise InvalidRequest([not_issued(self.choice)])
         return Prepared(settled)

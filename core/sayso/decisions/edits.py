@@ -16,20 +16,20 @@ from sayso.wire.masking import holds_secret
 
 
 class _Unread(Exception):
-    """A changed input that its tool has not validated; the transaction is undone."""
+    """A changed input that its tool has not validated yet; raising it undoes the transaction."""
 
 
 class Edits:
-    """The inputs that an approver changed, as far as their tools have validated them.
+    """The inputs that an approver changed, with what their tools validated of them so far.
 
-    That happens between transactions: validators are user code, and a slow one would hold up
-    everybody's approvals.
+    Tools validate between transactions: validators are user code, and a slow one would delay all
+    other approvals.
     """
 
     def __init__(self, engine: Engine, secrets: Sequence[str]) -> None:
         self._engine = engine
         self.secrets = secrets
-        # What each tool gets for a changed input, or its error.
+        # The input that each tool gets for a changed input, or the error of its validation.
         self._read: dict[bytes, ToolInputError | dict[str, Any]] = {}
         self._unread: dict[bytes, tuple[Tool[..., Any], dict[str, Any]]] = {}
 
@@ -48,17 +48,18 @@ class Edits:
             await self._have_read()
 
     def _edit(self, row: Proposal, stated: dict[str, Any]) -> dict[str, Any] | None:
-        """What the tool gets of the changed input, if it allows the change.
+        """The input that the tool gets for the changed one, if it allows the change.
 
-        Raises ToolInputError if it does not fit the tool's schema, or holds a secret. An input that
-        was not validated yet passes once, so that all of them are found, and then raises _Unread.
+        Raises ToolInputError if the input does not fit the tool's schema or holds a secret. The
+        first time, an input that was not validated yet passes, so that one transaction finds all of
+        them; then it raises _Unread.
         """
         tool = self._engine.agent.tools.get(row.name)
         if row.kind != "tool_call" or tool is None or not tool.editable:
             return None
         if holds_secret(stated, self.secrets):
             raise ToolInputError("it holds a secret of the platform context")
-        # Unchanged parameters run as recorded: the client may have rounded a number.
+        # Unchanged parameters run as recorded, since the client may have rounded a number.
         edited = {
             name: row.runs[name] if _equal(name, stated, row.runs) else value
             for name, value in stated.items()
@@ -84,7 +85,7 @@ class Edits:
 
 
 def _may_change(tool: Tool[..., Any], before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """Whether the tool lets an approver change what differs between the two inputs."""
+    """Whether the tool lets an approver change the fields in which the two inputs differ."""
     if isinstance(tool.editable, bool):
         return tool.editable
     return all(name in tool.editable or _equal(name, before, after) for name in {*before, *after})

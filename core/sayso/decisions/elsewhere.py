@@ -1,5 +1,5 @@
-"""Calls that were approved elsewhere than by their caller, started by the service itself (design,
-section 6, "Approved elsewhere")."""
+"""The service itself starts calls that somebody else than their caller approved (design, section 6,
+"Approved elsewhere")."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ from sayso.ledger.choices import Choice, Requester
 
 logger = logging.getLogger("sayso.turn")
 GRACE = 1.0
-"""Seconds that the request which approved a call has to start it itself."""
+"""Seconds within which the request that approved a call should start it itself."""
 HOLDER = 10.0
-"""Seconds that a client has which waits for its single call with the connection open."""
+"""Seconds within which a client that waits for its single call, with the connection open, should
+start it."""
 PAUSE = 1.0
-"""Seconds between two looks at what is approved; a store that wakes its readers is asked less
+"""Seconds between two looks at the approved calls. A store that wakes its readers is asked less
 often, and one that no other process shares hardly ever."""
 WOKEN, ALONE = 5.0, 60.0
 _READ = 200
-"""Calls that one look reads: those that wait for their callers may be many."""
+"""The number of calls that one look reads, since many may wait for their callers."""
 _AT_ONCE = 8
 """Calls that are started at the same time."""
 
 
 class Elsewhere:
-    """Starts what was approved and needs nothing of its caller; made for one life of a service."""
+    """Starts approved calls that need nothing of their caller. One is made for each life of a
+    service."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -47,13 +49,13 @@ class Elsewhere:
         self._waking: asyncio.Task[None] | None = None
 
     def approved(self, row: Proposal) -> None:
-        """Take note that this process recorded an approval that nobody carries out here."""
+        """Note that this process recorded an approval whose call nobody starts here."""
         if row.state == "APPROVED" and row.unattended:
             self._due.setdefault(row.id, time.monotonic() + _grace(row, 0.0))
             self._soon.set()
 
     async def run(self) -> None:
-        """Start what is approved, here or by others, until cancelled."""
+        """Start calls that were approved in this process or in others, until cancelled."""
         try:
             while True:
                 await self._look()
@@ -101,7 +103,7 @@ class Elsewhere:
             self._soon.clear()
 
     async def _carried_out(self, id_: str) -> None:
-        """Run the call, if it is still approved and nobody else has claimed it."""
+        """Run the call if it is still approved and no other process has claimed it."""
         try:
             async with self._places:
                 row = (await self._engine.ledger.settle([id_])).get(id_)
@@ -131,8 +133,8 @@ class Elsewhere:
 
 
 def _grace(row: Proposal, least: float) -> float:
-    """Seconds that others have to start the call. Whoever proposed a single call, which has no
-    conversation, holds the connection on which its result is waited for."""
+    """The seconds that others have to start the call. A single call has no conversation: its client
+    holds open the connection on which it waits for the result."""
     return least if row.reference else HOLDER
 
 
@@ -144,6 +146,6 @@ def _is_due(row: Proposal, now: float) -> bool:
 def _approved(
     tx: Transaction, due: Sequence[str], after: str | None
 ) -> tuple[list[Proposal], float]:
-    """The calls that are due and approved, then some that are approved behind `after`."""
+    """The calls that are due and approved, then some approved ones after `after`."""
     known = [row for row in tx.proposals(due).values() if row.state == "APPROVED"]
     return known + tx.find(state="APPROVED", after=after, limit=_READ, newest=True), tx.now

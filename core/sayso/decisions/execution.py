@@ -1,4 +1,4 @@
-"""Running an approved call and recording its outcome, whatever becomes of the turn."""
+"""Approved calls run, and their outcomes are recorded even if their turn fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sayso.engine import Engine, Unrecorded
 from sayso.errors import LedgerUnavailable, reasons
 from sayso.gate import Late, NotEnded, Outcome
 from sayso.ledger import Proposal
-from sayso.ledger.beginnings import NotBegun
+from sayso.ledger.beginnings import CallNotStarted
 from sayso.ledger.choices import Continuation, Grant
 from sayso.ledger.writes import accepted
 from sayso.wire.lenient_json import dump_json
@@ -34,8 +34,8 @@ _AGAIN = "(Run again: the outcome of an earlier run is unknown.)"
 
 
 class Ended(NamedTuple):
-    """A call that was carried out: its row and outcome, and the continuation of its turn where that
-    was claimed with the outcome."""
+    """A call that was carried out: its row, its outcome, and the continuation of its turn if the
+    outcome's transaction claimed that."""
 
     row: Proposal
     outcome: Outcome
@@ -46,8 +46,8 @@ _End = Callable[[Outcome], Awaitable[Ended]]
 
 
 class Recorded(NamedTuple):
-    """Whether an outcome was recorded, false when a later claim made ours void, and the
-    continuation that was claimed with it."""
+    """Whether the outcome was recorded (false if a later claim made this one void), and the
+    continuation that the same transaction claimed."""
 
     kept: bool
     continuing: Continuation | None = None
@@ -61,12 +61,14 @@ async def carry_out(
     late: Callable[[Ended], Awaitable[None]],
     request: str | None = None,
 ) -> Ended | None:
-    """Run an approved call once, record its outcome and its session change, and say how it ended.
+    """Run an approved call once, record its outcome and its session change, and return how it
+    ended.
 
-    It is claimed in its place and begins there directly behind. None for one that does not come to
-    that, which is handed back: `start` tells why, or its row who else runs it. None also for one
-    that goes on when its request is over; `late` is told when it ends. Never raises for what the
-    tool does; see `record` for `unrecorded` and `request`.
+    The call is claimed once it has a place, and starts there immediately. Returns None for a call
+    that does not start and is handed back: `start` has the reason, or its row shows which process
+    runs it. Returns None also for a call that continues after its request has ended; `late` is
+    called when it ends. Never raises an error of the tool; see `record` for `unrecorded` and
+    `request`.
     """
     while True:
         if not await is_ready(engine, start):
@@ -80,7 +82,7 @@ async def carry_out(
 
         try:
             outcome = await _outcome(engine, start, acting(start.row, context), end_late)
-        except NotBegun:
+        except CallNotStarted:
             if await hand_back(engine, start):
                 continue
             return None
@@ -97,7 +99,7 @@ async def _outcome(engine: Engine, start: Start, context: RequestContext, late: 
         if row.kind == "command":
             return await _command(engine, start, context)
         return await _tool(engine, start, context, late)
-    except (NotBegun, NotEnded):
+    except (CallNotStarted, NotEnded):
         raise
     except Exception as error:
         secrets = context.platform.secrets()
@@ -119,7 +121,8 @@ async def _ended(
     assert grant is not None
     if grant.again:
         outcome = _again(row, outcome)
-    # A command changes no session: a change during it came from calls that ran beside it.
+    # A command changes no session; calls that ran at the same time made any change that is seen
+    # here.
     hidden = context.platform.secrets()
     change = change_of(before, context.session, hidden) if row.kind == "tool_call" else None
     recorded = await record(engine, grant, outcome, change, request, unrecorded)
@@ -137,12 +140,13 @@ async def _ended(
 
 
 def _again(row: Proposal, outcome: Outcome) -> Outcome:
-    """The outcome of a call that was run again because the outcome of an earlier run is unknown; it
-    stays unknown if this run did not begin."""
+    """The outcome of a call that was run again because the outcome of its earlier run is unknown.
+    It stays unknown if this run did not start."""
     if not outcome.began:
         unknown = (row.output or "Outcome unknown:").splitlines()[0]
         return Outcome("INDETERMINATE", f"{unknown}\nNot run again: {outcome.output}")
-    # Outputs of calls that did not end well begin with `Error:` or `Outcome unknown:`.
+    # Outputs of calls that failed begin with `Error:` or `Outcome unknown:`, so this line comes
+    # last there.
     lines = [_AGAIN, outcome.output] if outcome.state == "DONE" else [outcome.output, _AGAIN]
     return replace(outcome, output="\n".join(lines))
 
@@ -155,14 +159,15 @@ async def record(
     request: str | None = None,
     unrecorded: Unrecorded | None = None,
 ) -> Recorded:
-    """Record the outcome of a call, and claim the continuation of its turn for the message whose
-    digest is `request`, if it was the only call of that turn.
+    """Record the outcome of a call. If it was the only call of its turn, claim the continuation of
+    the turn for the message whose digest is `request`.
 
-    Keeps trying while the store is away: an outcome must not be lost, and a row that nobody
+    Keeps trying while the store is unavailable: an outcome must not be lost, and a row that nobody
     finishes would look alive for as long as this process. If that takes long, `unrecorded` gets the
     error, for the request that waits.
     """
-    # Each try would claim the turn anew; a request that still waits continues it.
+    # Only the first attempt claims the turn, since each one would claim it anew; a request that
+    # still waits continues the turn itself.
     tries = chain([request], repeat(None))
 
     def refused(error: LedgerUnavailable) -> None:
@@ -203,7 +208,7 @@ async def _tool(engine: Engine, start: Start, context: RequestContext, late: Lat
         await record(engine, grant, outcome)
 
     place, session = start.place, context.session
-    # Event handlers know already of a call that exceeded its timeout.
+    # Event handlers already have the event of a call that exceeded its timeout.
     then = late if tool.timeout is None else known
     return await engine.gate.run(
         tool, row.runs, session, context, grant, then, place, until=start.ends
@@ -234,7 +239,8 @@ async def _command(engine: Engine, start: Start, context: RequestContext) -> Out
     secrets = context.platform.secrets()
     limit = engine.limits.command_output
     if limit >= shell.max_output:
-        # Output that the shell truncated at the same length keeps the line that says so.
+        # The shell truncated the output at the same length, so its last line, which says so, needs
+        # this extra room.
         limit += _NOTE
     output = cut(mask(result.output, secrets), limit)
     took = time.perf_counter() - began
@@ -247,8 +253,8 @@ async def _command(engine: Engine, start: Start, context: RequestContext) -> Out
 def change_of(
     before: dict[str, Any] | None, session: Session, secrets: Sequence[str]
 ) -> dict[str, Any] | None:
-    """How the session has changed since its `state_of` was `before`, without the request's secrets;
-    None if it has not, or that cannot be told."""
+    """The change of the session since its `state_of` was `before`, without the request's secrets;
+    None if it did not change, or if the change cannot be found out."""
     after = state_of(session)
     if before is None or after is None:
         return None
@@ -265,6 +271,6 @@ def state_of(session: Session) -> dict[str, Any] | None:
     try:
         state: dict[str, Any] = json.loads(dump_json(session.shown() or {}))
     except Exception:
-        # The reply fails, too; the outcome of the call must not be lost with it.
+        # The reply fails for the same reason; the outcome of the call must not be lost with it.
         return None
     return state

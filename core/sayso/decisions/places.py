@@ -1,7 +1,7 @@
-"""Where a call acts: what an approval binds of the platform context (design, section 6, "The deed":
-"Context").
+"""The place of a call: the parts of the platform context that an approval binds (design, section 6,
+"The deed": "Context").
 
-Credentials may be renewed; what they are for may not change.
+A client may renew credentials, but not change what they give access to.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _CLUSTER = re.compile(
 _NAMES = re.compile(
     r"""["']?\b(name|cluster)["']?\s*:\s*("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s,}\]{\#]+)"""
 )
-"""What says which of several servers a context means."""
+"""The names of fields that say which of several servers a context means."""
 _HIDES = re.compile(r"\\[xuU]|:\s*[&*!|>]|<<\s*:")
-"""Escapes, anchors and blocks of YAML, behind which a value stands that is not read here."""
+"""Escapes, anchors and blocks of YAML; this code does not read the values behind them."""
 
 
 def place(platform: PlatformContext | None) -> dict[str, Any]:
-    """What a proposal of a request with this context binds and shows, field by field.
+    """The fields of this request's context that a proposal binds and shows.
 
-    A credential stands there with what it is for; `user_id` is shown alone.
+    A credential is represented by the things that it gives access to; `user_id` is only shown.
     """
     if platform is None:
         return {}
@@ -65,7 +65,7 @@ def place(platform: PlatformContext | None) -> dict[str, Any]:
 
 
 def differs(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The fields that both state, and state differently."""
+    """The fields that both contexts state with different values."""
     found = [name for name in PLAIN if {name} <= recorded.keys() & now.keys()]
     changed = [name for name in found if recorded[name] != now[name]]
     one, other = recorded.get("kubeconfig"), now.get("kubeconfig")
@@ -77,12 +77,13 @@ def differs(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def missing(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The credentials that were there and are not now."""
+    """The credentials that were present when the call was proposed and are absent now."""
     return [name for name in CREDENTIALS if name in recorded and name not in now]
 
 
 def restored(recorded: Mapping[str, Any], platform: PlatformContext) -> PlatformContext:
-    """The context as the call gets it: with the recorded values, and without what was not there."""
+    """The context that the call gets: it has the recorded values, and lacks what was absent when
+    the call was proposed."""
     changes: dict[str, Any] = {}
     for name in PLAIN:
         value = getattr(platform, name)

@@ -1,4 +1,4 @@
-"""The record of proposals, for plugins that list them and follow what becomes of them."""
+"""The record of proposals, for plugins that list them and report their changes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Recorded:
         self._engine = engine
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        """The result of `work`, which reads as of one moment and writes nothing."""
+        """The result of `work`, which reads the state of one moment and writes nothing."""
         return await self._run(Reading(work, only=True))
 
     async def settle(self, ids: Sequence[str]) -> dict[str, Proposal]:
-        """These rows by id, updated for what has expired and for owners that have died."""
+        """These rows by id, after updating those that have expired or whose owner has died."""
         settle = partial(self._engine.ledger.settle, ids)
         return await self._engine.code.workers.on_engine_loop(settle)
 
@@ -43,20 +43,20 @@ class Recorded:
         return self._engine.ledger.visible(row, requester(caller))
 
     def barred(self, row: Proposal, caller: Caller) -> str:
-        """Why this caller may not approve the call: "AGENT", "NOT_AN_APPROVER", "OWN_REQUEST" or,
-        where nothing forbids it, an empty text."""
+        """The reason why this caller may not approve the call: "AGENT", "NOT_AN_APPROVER" or
+        "OWN_REQUEST"; an empty text if the caller may."""
         return self._engine.ledger.barred(row, requester(caller))
 
     def standing(self, row: Proposal) -> str:
-        """The approvers of a call that waits for others, and those still needed, in words; empty
-        for one that nobody has approved."""
+        """A text with the persons who have approved a call that waits for others, and with those
+        still needed; empty for a call that nobody has approved."""
         frozen = self._engine.ledger.freezing.now
         if row.state == "APPROVED" and frozen is not None:
             return frozen.words(row)
         return standing(row)
 
     async def frozen(self) -> Frozen | None:
-        """The stop of all starts, if there is one: who, when, why."""
+        """The stop of all starts, if there is one: its author, time and reason."""
         return await self.read(self._engine.ledger.freezing.look)
 
     async def freeze(self, caller: Caller, reason: str) -> None:
@@ -70,18 +70,19 @@ class Recorded:
         await self._run(partial(self._engine.ledger.freezing.thaw, who=who))
 
     async def log(self, cursor: str | None, limit: int = 100) -> outbox.LogPage:
-        """The next rows of the log behind `cursor`; None begins with the oldest. Raises ValueError
-        for a text that is no cursor."""
+        """The rows of the log after `cursor`; None begins with the oldest. Raises ValueError for an
+        invalid cursor."""
         read = partial(outbox.read, self._engine.ledger.store, cursor, limit)
         return await self._engine.code.workers.on_engine_loop(read)
 
     async def log_end(self) -> str:
-        """The cursor behind the newest rows, for a reader that begins now."""
+        """The cursor after the newest rows, for a reader that begins now."""
         newest = partial(outbox.newest, self._engine.ledger.store)
         return await self._engine.code.workers.on_engine_loop(newest)
 
     async def decide_all(self, rulings: Sequence[Ruling], caller: Caller) -> list[Proposal]:
-        """Record all of these decisions in one transaction, or none; gives the rows in their order.
+        """Record all of these decisions in one transaction, or none; returns the rows in their
+        order.
 
         Raises InvalidRequest whose items point at `["body", "decisions", index]`.
         """
@@ -99,9 +100,9 @@ class Recorded:
         return await self._engine.code.workers.on_engine_loop(work)
 
     async def comment(self, id: str, caller: Caller, text: str) -> Proposal | None:
-        """The call with one comment more, or None if it is not visible to this caller.
+        """The call with this comment added, or None if it is not visible to this caller.
 
-        Raises InvalidRequest where it has too many.
+        Raises InvalidRequest if it has too many comments.
         """
         return await self._run(partial(self._commented, id=id, who=requester(caller), text=text))
 

@@ -1,7 +1,7 @@
-"""Services that live on one store under one agent id: they should have the same tools.
+"""Services that use one store under one agent id; they should have the same tools.
 
-A call that one of them proposed does not run on another one that has another tool of that name.
-So each notes what it has in the store, and warns of another that has something else (design,
+A call that one service proposed does not run on another one whose tool of that name differs.
+Therefore each service notes its tools in the store, and warns of services with other tools (design,
 section 6, "The deed": "Agent").
 """
 
@@ -26,13 +26,13 @@ from sayso.workers import Workers
 
 logger = logging.getLogger("sayso.ledger")
 EVERY = 30.0
-"""Seconds between two looks at the others, and two notes of one's own."""
+"""Seconds between two looks at the other services, and between two notes of this one."""
 _LIVES = 2.5
 _DIGITS = 16
 
 
 class Replica(NamedTuple):
-    """A live service: where it is, and the digest of each of its tools."""
+    """A live service: its address, and the digest of each of its tools."""
 
     where: str
     tools: dict[str, str]
@@ -47,10 +47,10 @@ class Replicas:
         self._every = every
         self._prefix = f"service:{key(agent.id)}:"
         self._mine = f"{self._prefix}{ledger.owner}"
-        self._told: set[tuple[str, str]] = set()
+        self._warned_of: set[tuple[str, str]] = set()
 
     async def watch(self) -> None:
-        """Note this service, and warn of others with other tools, until it is cancelled."""
+        """Note this service, and warn of services with other tools, until the task is cancelled."""
         while True:
             try:
                 await self.look()
@@ -59,17 +59,18 @@ class Replicas:
             await asyncio.sleep(self._every)
 
     async def look(self) -> None:
-        """Note this service, and warn of each other one once for each set of tools."""
+        """Note this service, and warn of each other service once for each set of tools."""
         mine = Replica(_where(), await asyncio.to_thread(_tools, self._agent))
         for name, other in (await self._noted(mine)).items():
             differing = sorted({n for n, _ in mine.tools.items() ^ other.tools.items()})
-            if differing and (seen := (name, str(other.tools))) not in self._told:
-                self._told.add(seen)
+            if differing and (seen := (name, str(other.tools))) not in self._warned_of:
+                self._warned_of.add(seen)
                 logger.warning(_OTHER, self._agent.id, mine.where, other.where, _few(differing))
 
     async def leave(self) -> None:
-        """Take the note of this service back."""
-        # An end does not wait for a store that is away: the note goes by itself.
+        """Remove the note of this service."""
+        # The end of a service does not wait for an unavailable store, since the note expires by
+        # itself.
         with suppress(SaysoError, TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._ledger.store.run(partial(_forget, name=self._mine))
@@ -86,7 +87,7 @@ class Replicas:
                     found[name] = Replica(*rest)
             return found
 
-        # Nothing depends on it after a loss of power.
+        # No flush is needed: nothing depends on the note after a loss of power.
         return await self._ledger.store.run(Reading(work, flushed=False))
 
 
@@ -100,7 +101,7 @@ _OTHER = (
 
 @asynccontextmanager
 async def announced(ledger: Ledger, agent: Agent, workers: Workers) -> AsyncIterator[None]:
-    """Have this service noted for as long as it lives, where others may share its store."""
+    """Keep this service noted for as long as it lives, if others may share its store."""
     if not ledger.store.shared:
         yield
         return
@@ -114,7 +115,7 @@ async def announced(ledger: Ledger, agent: Agent, workers: Workers) -> AsyncIter
 
 
 def _tools(agent: Agent) -> dict[str, str]:
-    # Its shell is none of it: a command starts only where its folder is, of whatever service.
+    # The shell is left out: a command starts only where its folder is, whichever service runs it.
     return {name: tool.digest[:_DIGITS] for name, tool in agent.tools.items() if tool.offered}
 
 

@@ -1,4 +1,4 @@
-"""A proposal of a request, not yet recorded, and who made the request."""
+"""A proposal of a request before it is recorded, and the requester."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sayso.ledger import Proposal
 from sayso.ledger.choices import Requester
 from sayso.principals import person_of, proven_tenant
 from sayso.tools import Tool
-from sayso.wire.lenient_json import fitting
+from sayso.wire.lenient_json import json_values
 from sayso.wire.messages import PlatformContext
 
 _TEXTS = ("name", "description", "input_description", "intent")
-"""Fields shown to the approver next to the input."""
+"""The fields that the approver reads next to the input."""
 
 
 _LONGEST_INTENT = 500
@@ -24,7 +24,8 @@ _LONGEST_INTENT = 500
 
 
 def requester(caller: Caller, tenant: str | None = None, user: str | None = None) -> Requester:
-    """The requester; `tenant` and `user` are claims of the messages, and a proven tenant wins."""
+    """The requester; the messages claim `tenant` and `user`, and a proven tenant replaces the
+    claimed one."""
     tenant = proven_tenant(caller.principal) or tenant
     return Requester(caller.principal, tenant, user, caller.protocol, caller.address, caller.client)
 
@@ -33,7 +34,7 @@ def stands_alone(
     tool: Tool[..., Any] | None, platform: PlatformContext | None, fields: Mapping[str, Any]
 ) -> bool:
     """Whether a call needs nothing of the request that proposes it, so that it may start without
-    it: neither the tool's function nor anything around it could miss a field that was stated."""
+    that request: neither the tool's function nor a hook could miss a field of the request."""
     if tool is None or tool.needs_caller or fields:
         return False
     if platform is None:
@@ -46,7 +47,7 @@ def proposal(who: Requester, **fields: Any) -> Proposal:
     """A proposal for `who`; the ledger sets its times when it records it."""
     # Record texts in the form in which they can be sent, so that lists of proposals can be
     # written.
-    fields |= {name: fitting(fields[name]) for name in _TEXTS if name in fields}
+    fields |= {name: json_values(fields[name]) for name in _TEXTS if name in fields}
     if intent := fields.get("intent"):
         fields["intent"] = intent[:_LONGEST_INTENT]
     own: dict[str, Any] = {"turn": "", "index": 0, "created": 0.0, "expires": 0.0}

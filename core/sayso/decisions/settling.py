@@ -1,7 +1,8 @@
-"""Decisions settled: recorded, what they approve run, and what others run waited for.
+"""Decisions are recorded, the calls that they approve run, and the request waits for calls that
+others run.
 
-Turns and single calls come here alike (design, section 6). A step takes a `Settled` and gives
-another one; nothing is changed in place.
+Turns and single calls come here alike (design, section 6). A step takes a `Settled` and returns a
+new one; it changes nothing in place.
 """
 
 from __future__ import annotations
@@ -37,29 +38,31 @@ class Deciding:
     edits: Edits
     until: float
     ended: Callable[[Proposal, Outcome], None]
-    """Told of each call that this request has carried out."""
+    """Called with each call that this request has carried out."""
     shown: Sequence[str] = ()
     conversation: Conversation = Conversation()
     may_edit: bool = True
     runs: bool = True
-    """Whether what is approved is carried out here, or only recorded."""
+    """Whether approved calls run here, or their approval is only recorded."""
     claims: bool = False
     """Whether a single call may be claimed with its decision."""
     slot: Slot | None = None
-    """The turn's place; None for a single call, which continues no turn."""
+    """The turn's place; None for a single call, since it continues no turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
     """The decisions of a request and their effects so far.
 
-    `ran` are the calls that it has carried out, `not_begun` tells why others have not begun,
-    `known` are those whose changes its session has, `continuing` is what it continues already.
+    - `ran`: the calls that this request has carried out;
+    - `not_started`: for each call that has not started, the reason;
+    - `known`: the calls whose changes the request's session has;
+    - `continuing`: the continuation that the request has claimed already.
     """
 
     decided: Decided = field(default_factory=Decided)
     ran: Sequence[str] = ()
-    not_begun: Mapping[str, str] = field(default_factory=dict)
+    not_started: Mapping[str, str] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
     continuing: Continuation | None = None
 
@@ -68,16 +71,16 @@ NOTHING_DECIDED = Settled()
 
 
 class Prepared(NamedTuple):
-    """The decisions before anything runs; `request` is the digest by which the turn of a single
-    call continues as soon as that ends, None where none does."""
+    """The decisions before any call runs. `request` is the digest for which the turn of a single
+    call continues as soon as that call ends; None if no turn does."""
 
     settled: Settled
     request: str | None = None
 
 
 Prepare = Callable[[Settled, Sequence[str]], Awaitable[Prepared]]
-"""Called between the decisions and the start of calls, with the ids of these; if it raises, none of
-them starts."""
+"""Called between the decisions and the start of calls, with the ids of these calls; if it raises,
+none of them starts."""
 
 
 async def look(deciding: Deciding) -> Decided:
@@ -94,10 +97,10 @@ async def _matched(deciding: Deciding, edit: Edit) -> Decided:
 async def settle(
     deciding: Deciding, settled: Settled, prepare: Prepare, unrecorded: Unrecorded
 ) -> Settled:
-    """Record the decisions, run what they approve, and wait for what others run; what those hand
-    back is decided again.
+    """Record the decisions, run the calls that they approve, and wait for calls that others run. If
+    one of those is handed back, its decision is settled again.
 
-    What is claimed is carried out, also when the client leaves meanwhile.
+    A claimed call is carried out even if the client leaves meanwhile.
     """
     engine = deciding.engine
     while True:
@@ -115,10 +118,11 @@ async def settle(
 async def waited(
     engine: Engine, settled: Settled, until: float, slot: Slot | None
 ) -> tuple[Settled, bool]:
-    """The decisions once others have ended the calls that this request needs, and whether one that
-    it approves is to be started. Raises StillRunning after `until`.
+    """The decisions when others have ended the calls that this request needs, and whether a call
+    that it approves is to be started now. Raises StillRunning after `until`.
 
-    The `slot` is the turn's; without one the decisions are of a single call, and no turn continues.
+    `slot` is the turn's place; without one the decisions are of a single call, and no turn
+    continues.
     """
     decided = settled.decided
     approved = {row.id for choice, row in decided.chosen if choice.approved}
@@ -137,8 +141,8 @@ async def waited(
 
 
 def _running(decided: Decided, approved: set[str], *, continues: bool) -> list[str]:
-    """The calls that others run and this request waits for: those that it approves, and those that
-    the continuation of a turn needs whose calls are now all decided."""
+    """The calls that others run and for which this request waits: the calls that it approves, and
+    those that a turn needs to continue once all its calls are decided."""
     rows = decided.rows.values()
     turns = {row.turn for choice, row in decided.chosen if continues and not choice.copy}
     turns -= {row.turn for row in rows if row.state == "PENDING" and row.kind == "tool_call"}
@@ -150,13 +154,14 @@ def _running(decided: Decided, approved: set[str], *, continues: bool) -> list[s
 
 
 async def released(engine: Engine, continuing: Continuation | None) -> None:
-    """Give the continuation back, if there is one, also where the turn is being cancelled."""
+    """Give back the continuation, if there is one, even while the turn is being cancelled."""
     if continuing is not None:
         await asyncio.shield(engine.keep(engine.ledger.release(continuing)))
 
 
 def _unused(engine: Engine, settled: Settled) -> None:
-    """Give back what was settled for a turn that has ended meanwhile: another one may continue."""
+    """Give back what was settled for a turn that was cancelled meanwhile, so that another request
+    may continue."""
     if settled.continuing is not None:
         engine.keep(engine.ledger.release(settled.continuing))
 
@@ -181,7 +186,7 @@ async def _decided_and_run(
 def _settled(
     before: Decided, settled: Settled, starts: Sequence[Start], ended: Sequence[Ended]
 ) -> Settled:
-    """The decisions with what has become of the calls that were to start."""
+    """The decisions with the state of each call that was to start."""
     decided = settled.decided
     rows = {start.id: start.row for start in starts} | {end.row.id: end.row for end in ended}
     grants = [start.grant for start in starts if start.grant is not None]
@@ -194,15 +199,15 @@ def _settled(
             grants=[*before.grants, *grants],
         ),
         ran=(*settled.ran, *(grant.proposal.id for grant in grants)),
-        not_begun={**settled.not_begun, **{start.id: start.why for start in starts}},
+        not_started={**settled.not_started, **{start.id: start.why for start in starts}},
         known=settled.known | {start.id for start in starts},
         continuing=next((e.continuing for e in ended if e.continuing), settled.continuing),
     )
 
 
 async def _decide(deciding: Deciding) -> tuple[Decided, list[Start]]:
-    """Match the decisions to the ledger and record them; gives the calls to start, a single one
-    claimed already where its place is there."""
+    """Match the decisions to the ledger and record them. Returns the calls to start; a single one
+    is claimed already if it has a place."""
     engine = deciding.engine
     why = hinders(engine.agent, deciding.context) if deciding.runs else None
     place: Place | None = None
@@ -238,7 +243,7 @@ async def _decide(deciding: Deciding) -> tuple[Decided, list[Start]]:
 
 
 def _alone(found: Decided, row: Proposal) -> Decided:
-    """The decisions on one call: its row changes as it is claimed and handed back."""
+    """The decisions on one call, whose row changes when it is claimed and handed back."""
     resting = {id_: seconds for id_, seconds in found.resting.items() if id_ == row.id}
     return Decided({row.id: row}, hinders=found.hinders, resting=resting)
 
@@ -255,8 +260,8 @@ async def _announce(deciding: Deciding, decided: Decided) -> None:
 async def _run(
     deciding: Deciding, starts: Sequence[Start], request: str | None, unrecorded: Unrecorded
 ) -> list[Ended]:
-    """Run the calls; commands one after another, for they build on each other, and tool calls side
-    by side."""
+    """Run the calls: commands one after another, since they build on each other, and tool calls at
+    the same time."""
     commands = [start for start in starts if start.row.kind == "command"]
     groups = [[start] for start in starts if start.row.kind != "command"]
     if commands:

@@ -1,5 +1,5 @@
-"""How an approved call comes to begin: its place first, in it the claim, then the call (design,
-section 6, "Beginning")."""
+"""The start of an approved call: it gets a place, is claimed there, and then runs (design, section
+6, "Beginning")."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from sayso.workers.places import Place
 
 _RESERVE = 1.0
 _SOON = 0.02
-"""Seconds within which a place has to be there for the decision and the claim to go together."""
+"""Seconds within which a place must become free for one transaction to record the decision and the
+claim."""
 _NO_PLACE = "no thread was free for it in time"
 _TOO_LATE = "the service stood still, or reached it too late"
 _NO_STORE = "the approvals store did not answer"
 
 
-NOT_BEGUN = (
+NOT_STARTED = (
     "what was approved has not begun: no thread was free for it, or the service stood still; send "
     "the same request again to start it"
 )
@@ -31,9 +32,9 @@ NOT_BEGUN = (
 
 @dataclass(slots=True)
 class Start:
-    """An approved call on its way: `place` and `grant` as far as it has them, else `why` it has not
-    begun. It may wait for its place until `until` (monotonic seconds), and is waited for until
-    `ends`, when its request is over."""
+    """An approved call that is about to start: its `place` and `grant` as soon as it has them, else
+    `why` it has not started. It may wait for a place until `until` (monotonic seconds). Its request
+    waits for it until `ends`."""
 
     choice: Choice
     id: str
@@ -50,26 +51,26 @@ class Start:
         return self.found.rows[self.id]
 
     def leave(self) -> None:
-        """Give up the place."""
+        """Free the place."""
         if self.place is not None:
             self.place.leave()
             self.place = None
 
 
 def latest(until: float) -> float:
-    """Until when a call may wait for its place in a request that ends at `until`: some time is kept
-    for the reply that says so."""
+    """The time until which a call may wait for its place in a request that ends at `until`; the
+    rest is kept for the reply that reports it."""
     return until - min(_RESERVE, (until - time.monotonic()) / 4)
 
 
 async def decide_in_place(
     engine: Engine, choices: Sequence[Choice], decide: Callable[[bool], Awaitable[Decided]]
 ) -> tuple[Decided, Place | None]:
-    """What `decide` gives, which is told whether a single call may be claimed at once, and the
-    place of the claimed call.
+    """The result of `decide`, and the place of the claimed call. `decide` gets whether it may claim
+    a single call at once.
 
-    One transaction instead of two, where the place is there and nothing comes between the decision
-    and the call.
+    One transaction does both, instead of two, if a place is free and nothing has to happen between
+    the decision and the call.
     """
     approved = {choice.id: choice for choice in choices if choice.approved and not choice.copy}
     place = None
@@ -87,7 +88,7 @@ async def decide_in_place(
 
 
 def _place(engine: Engine, kind: Kind | None, name: str | None) -> Place | None:
-    """A place for a call of this tool, or for a command; None where none can be had."""
+    """A place for a call of this tool, or for a command; None if there is none."""
     tool = engine.agent.tools.get(name or "")
     if kind != "command" and tool is None:
         return None
@@ -98,8 +99,8 @@ def _place(engine: Engine, kind: Kind | None, name: str | None) -> Place | None:
 
 
 async def is_ready(engine: Engine, start: Start) -> bool:
-    """Whether the call has its place, and in it its grant; else `start` tells why it has not begun,
-    or its row who else runs it."""
+    """Whether the call has its place and its grant. If not, `start` has the reason, or its row
+    shows which process runs it."""
     row = start.row
     if start.place is None and needs_place(engine, row):
         start.place = _place(engine, row.kind, row.name)
@@ -118,7 +119,7 @@ async def is_ready(engine: Engine, start: Start) -> bool:
 
 
 def needs_place(engine: Engine, row: Proposal) -> bool:
-    """Whether there is anything to run: else the call fails as soon as it is claimed."""
+    """Whether anything would run; a call of an unknown tool fails as soon as it is claimed."""
     known = engine.agent.commands if row.kind == "command" else engine.agent.tools.get(row.name)
     return known is not None
 
@@ -131,8 +132,8 @@ async def _claim(engine: Engine, start: Start) -> None:
 
 
 async def rested(start: Start) -> bool:
-    """Whether the call rested and may be tried again now: an earlier start of it came to nothing,
-    here or in another process."""
+    """Whether the call rested and may be tried again now, after an earlier start of it, here or in
+    another process, had no effect."""
     pause = start.found.resting.pop(start.id, 0.0)
     if not pause or start.why:
         return False
@@ -144,7 +145,8 @@ async def rested(start: Start) -> bool:
 
 
 async def hand_back(engine: Engine, start: Start) -> bool:
-    """Hand back the claim of a call that did not begin; whether it is to be claimed again."""
+    """Hand back the claim of a call that did not start; returns whether it is to be claimed
+    again."""
     grant, start.grant = start.grant, None
     start.leave()
     assert grant is not None
@@ -158,6 +160,6 @@ async def hand_back(engine: Engine, start: Start) -> bool:
 
 
 def words(row: Proposal, why: str) -> str:
-    """What a caller is told of a call that was approved and has not begun."""
+    """The message to a caller about a call that was approved and has not started."""
     what = row.input.get("command") if row.kind == "command" else row.name
     return f"{what} was approved and has not begun: {why}. Approve it again to start it."

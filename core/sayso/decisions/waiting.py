@@ -1,4 +1,5 @@
-"""What waits for a decision, in pages: newest first, and nobody's calls hide anybody else's."""
+"""The list of pending calls in pages: the newest come first, and nobody's calls hide anybody
+else's."""
 
 from __future__ import annotations
 
@@ -18,22 +19,23 @@ from sayso.ledger.waiting import LOOK
 from sayso.wire.lenient_json import dump_json
 
 _SCANNED = 2_000
-"""Proposals whose places are read at once, without their contents."""
+"""The number of proposals whose positions are read at once, without their contents."""
 _LOADED = 8
 _PAUSE = 20
-"""For how many times as long as a look took its result is used."""
+"""The result of a look is used for this many times as long as the look took."""
 _AGE = 20.0
-"""A call is looked at again after this part of the time that it has been pending."""
+"""The time between two looks at a call, as a part of the time for which it has been pending."""
 _SLOWEST = 5.0
-"""Most seconds between two looks at a call that another process may decide."""
+"""The longest time in seconds between two looks at a call that another process may decide."""
 _Key = tuple[int, float, int, str]
-"""A call's place in the list: how many of its principal come before it, then its own."""
+"""A call's position in the list: the number of its principal's calls before it, then its own
+age."""
 
 
 async def undone(
     ledger: Ledger, who: Requester, state: State, *, size: int
 ) -> AsyncGenerator[list[Proposal], None]:
-    """The rows in this state that are visible to `who`, at most `size` at a time; expired ones are
+    """The rows in this state that are visible to `who`, at most `size` at a time; expired rows are
     settled."""
     after: str | None = None
     while True:
@@ -50,16 +52,16 @@ async def undone(
 async def settled(
     ledger: Ledger, ids: Sequence[str], who: Requester, until: float
 ) -> list[Proposal]:
-    """The rows among `ids` that are visible to `who`, once none is pending, or as they stand at
-    `until` (monotonic seconds)."""
-    begun = time.monotonic()
+    """The rows among `ids` that are visible to `who`, as soon as none is pending, or in their state
+    at `until` (monotonic seconds)."""
+    started = time.monotonic()
     while True:
         found = await ledger.decide([], ids, who, Conversation(), dry=True)
         rows = [found.rows[id_] for id_ in ids if id_ in found.rows]
         if not (pending := [row.id for row in rows if row.state == "PENDING"]):
             return rows
-        # A call that has waited for long may be found decided a little later.
-        pause = min(_SLOWEST, max(LOOK, (time.monotonic() - begun) / _AGE))
+        # A decision on a call that has waited for long may be noticed a little later.
+        pause = min(_SLOWEST, max(LOOK, (time.monotonic() - started) / _AGE))
         try:
             await ledger.decided_elsewhere(pending[0], until, pause)
         except StillRunning:
@@ -67,11 +69,11 @@ async def settled(
 
 
 class Waiting:
-    """Knows where each call stands in the list of what waits.
+    """The positions of the calls in the list of pending calls.
 
-    To know that nobody's calls hide anybody else's, all that waits is looked through, in parts, and
-    nothing but its place is kept. However much there is, that takes a twentieth of the time: what a
-    look found is used again meanwhile, beside the newest calls.
+    To make sure that nobody's calls hide anybody else's, it reads all pending rows, in parts, and
+    keeps only their positions. However many there are, that takes a twentieth of the time: the
+    result of one reading is used again meanwhile, together with the newest calls.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -80,10 +82,10 @@ class Waiting:
         self._looking = asyncio.Lock()
 
     async def page(self, who: Requester, *, limit: int, size: int, after: str | None) -> Page:
-        """At most `limit` calls of at most `size` bytes, or one that is larger.
+        """At most `limit` calls of at most `size` bytes, or one larger call.
 
-        First comes the newest call of each principal, then the second of each, and so on; without a
-        principal an address stands in for it.
+        The newest call of each principal comes first, then the second of each, and so on. Calls
+        without a principal are grouped by their address.
         """
         begin = _key(after) if after is not None else None
         places = await self._places(who, limit)
@@ -145,7 +147,7 @@ class _Look(NamedTuple):
 class _Part(NamedTuple):
     visible: list[Pending]
     last: Pending | None
-    """Where the next part begins, if there is one."""
+    """The last row of this part; the next part begins after it."""
 
 
 def _keys(places: Mapping[str, Pending]) -> list[_Key]:
@@ -153,7 +155,7 @@ def _keys(places: Mapping[str, Pending]) -> list[_Key]:
     keys: list[_Key] = []
     # The calls of one turn keep their order.
     for row in sorted(places.values(), key=lambda row: (-row.created, row.position)):
-        # Texts of the two kinds never meet.
+        # The prefix keeps the texts of the two kinds apart.
         whose = f"={row.principal}" if row.principal is not None else f"@{row.address}"
         rank = earlier[whose] = earlier.get(whose, -1) + 1
         keys.append((rank, -row.created, row.position, row.id))
@@ -195,5 +197,5 @@ def _find(
 
 
 def _is_late(row: Proposal, now: float) -> bool:
-    """Whether the row has expired; one that runs does not."""
+    """Whether the row has expired; a row that runs does not expire."""
     return row.ended is not None and row.ended <= now

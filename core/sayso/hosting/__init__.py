@@ -26,7 +26,7 @@ from sayso.wire.events import IntermittentUpdate
 from sayso.wire.failures import Failure
 from sayso.wire.messages import AgentMessage, ChatRequest, Kind, PlatformContext
 from sayso.wire.session import Session
-from sayso.workers.running import Begun
+from sayso.workers.running import StartedTurn
 
 Update = Callable[[IntermittentUpdate], None]
 Ran = Callable[[Outcome], None]
@@ -144,12 +144,14 @@ class Calls(Protocol):
         ...
 
     async def settled(self, ids: Sequence[str], caller: Caller, wait: float) -> list[Proposal]:
-        """The calls `ids` that are visible to this caller, once none of them is pending, or as they
-        stand after `wait` seconds: for those who hold a conversation until others have decided."""
+        """The calls in `ids` that are visible to this caller, once none of them is pending, or in
+        their state after `wait` seconds: for protocols that hold a conversation until others have
+        decided."""
         ...
 
     async def standing(self, ids: Sequence[str], caller: Caller) -> Mapping[str, Proposal]:
-        """Those of the calls `ids` that are visible to this caller, by their ids, as they stand."""
+        """The calls in `ids` that are visible to this caller, by their ids, in their present
+        state."""
         ...
 
     async def pending(
@@ -172,7 +174,7 @@ class Calls(Protocol):
 
 
 class Ruling(NamedTuple):
-    """One of several decisions, and why."""
+    """One of several decisions, with its reason."""
 
     id: str
     approved: bool
@@ -180,14 +182,14 @@ class Ruling(NamedTuple):
 
 
 class Record(Protocol):
-    """The record of proposals, for plugins that list them and follow what becomes of them."""
+    """The record of proposals, for plugins that list them and report their changes."""
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        """The result of `work`, which reads as of one moment and writes nothing."""
+        """The result of `work`, which reads the state of one moment and writes nothing."""
         ...
 
     async def settle(self, ids: Sequence[str]) -> dict[str, Proposal]:
-        """These rows by id, updated for what has expired and for owners that have died."""
+        """These rows by id, after updating those that have expired or whose owner has died."""
         ...
 
     def visible(self, row: Proposal, caller: Caller) -> bool:
@@ -195,17 +197,17 @@ class Record(Protocol):
         ...
 
     def barred(self, row: Proposal, caller: Caller) -> str:
-        """Why this caller may not approve the call: "AGENT", "NOT_AN_APPROVER", "OWN_REQUEST" or,
-        where nothing forbids it, an empty text."""
+        """The reason why this caller may not approve the call: "AGENT", "NOT_AN_APPROVER" or
+        "OWN_REQUEST"; an empty text if the caller may."""
         ...
 
     def standing(self, row: Proposal) -> str:
-        """The approvers of a call that waits for others, and those still needed, in words; empty
-        for one that nobody has approved."""
+        """A text with the persons who have approved a call that waits for others, and with those
+        still needed; empty for a call that nobody has approved."""
         ...
 
     async def frozen(self) -> Frozen | None:
-        """The stop of all starts, if there is one: who, when, why."""
+        """The stop of all starts, if there is one: its author, time and reason."""
         ...
 
     async def freeze(self, caller: Caller, reason: str) -> None:
@@ -217,25 +219,26 @@ class Record(Protocol):
         ...
 
     async def log(self, cursor: str | None, limit: int = 100) -> LogPage:
-        """The next rows of the log behind `cursor`; None begins with the oldest. Raises ValueError
-        for a text that is no cursor."""
+        """The rows of the log after `cursor`; None begins with the oldest. Raises ValueError for an
+        invalid cursor."""
         ...
 
     async def log_end(self) -> str:
-        """The cursor behind the newest rows, for a reader that begins now."""
+        """The cursor after the newest rows, for a reader that begins now."""
         ...
 
     async def decide_all(self, rulings: Sequence[Ruling], caller: Caller) -> list[Proposal]:
-        """Record all of these decisions in one transaction, or none; gives the rows in their order.
+        """Record all of these decisions in one transaction, or none; returns the rows in their
+        order.
 
         Raises InvalidRequest whose items point at `["body", "decisions", index]`.
         """
         ...
 
     async def comment(self, id: str, caller: Caller, text: str) -> Proposal | None:
-        """The call with one comment more, or None if it is not visible to this caller.
+        """The call with this comment added, or None if it is not visible to this caller.
 
-        Raises InvalidRequest where it has too many.
+        Raises InvalidRequest if it has too many comments.
         """
         ...
 
@@ -338,7 +341,8 @@ class Host(Protocol):
 
     @property
     def buffers(self) -> Buffers:
-        """What turns have sent, for clients that come back; in this process alone."""
+        """The events that turns have sent, kept for clients that reconnect; in this process
+        alone."""
         ...
 
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
@@ -353,15 +357,15 @@ class Host(Protocol):
         """
         ...
 
-    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
+    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> StartedTurn:
         """Start one turn whose events go into `sink`; wait for it with `end_of`."""
         ...
 
-    async def end_of(self, begun: Begun) -> None:
+    async def end_of(self, started: StartedTurn) -> None:
         """Return when the turn has ended; raises like `chat`."""
         ...
 
-    def failure_of(self, begun: Begun) -> BaseException | None:
+    def failure_of(self, started: StartedTurn) -> BaseException | None:
         """Why an ended turn gave no answer; None if it gave one."""
         ...
 

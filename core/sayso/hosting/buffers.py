@@ -1,8 +1,8 @@
-"""What a turn has sent, kept for a while: a client that lost its stream reads on from where it was.
+"""The frames of turns, kept for a while: a client that lost its stream continues reading.
 
-    buffer = host.buffers.open(owner, id)       # owner: the principal, and None is nobody's name
-    buffer.put(b'{"type": ...}\\n')              # a frame: what one line or event of a stream is
-    async for frames in buffer.read(after=7):   # those behind the seventh, then what comes
+    buffer = host.buffers.open(owner, id)       # owner: the principal, or None for no name
+    buffer.put(b'{"type": ...}\\n')              # a frame: one line or event of a stream
+    async for frames in buffer.read(after=7):   # those after the seventh, then new ones
 
 Reading starts nothing: no turn, no model call, no decision. The frames are in the memory of the
 process that runs the turn; a plugin may find those of others (`elsewhere`).
@@ -22,11 +22,11 @@ from sayso.errors import InvalidRequest, StreamGone, StreamTaken
 KEPT = 600.0
 """Seconds that a buffer is kept after the end of its turn."""
 MOST = 1000
-"""Buffers of turns that have ended; the oldest goes first."""
+"""Most buffers of ended turns; the oldest is dropped first."""
 BYTES = 8 * 2**20
-"""Bytes of a buffer; of a longer stream the end is kept."""
+"""Most bytes of a buffer; of a longer stream the end is kept."""
 TOTAL = 256 * 2**20
-"""Bytes of all buffers; beyond that the oldest whose turn has ended goes."""
+"""Most bytes of all buffers; beyond that the oldest one of an ended turn is dropped."""
 
 
 _ID = re.compile(r"[A-Za-z0-9_-]{16,200}")
@@ -34,7 +34,7 @@ _EXPECTED = "expected an id that nobody guesses: 16 to 200 letters, digits, '-' 
 
 
 class Frames(Protocol):
-    """What is kept of a turn, here or in another process."""
+    """The kept frames of a turn, in this or in another process."""
 
     @property
     def running(self) -> bool:
@@ -42,9 +42,9 @@ class Frames(Protocol):
         ...
 
     def read(self, after: int = 0) -> AsyncGenerator[list[bytes], None]:
-        """The frames behind the first `after`, in pieces as they come, until the last one.
+        """The frames after the first `after`, in pieces as they arrive, until the last one.
 
-        Raises StreamGone where one of them is not kept any more.
+        Raises StreamGone if one of them is not kept any more.
         """
         ...
 
@@ -78,18 +78,18 @@ class Buffer:
         while self.size > BYTES and len(self._frames) > 1:
             self.size -= len(self._frames.popleft())
             self._dropped += 1
-        self._tell()
+        self._wake()
 
     def end(self) -> None:
-        """Say that no frame follows."""
+        """Mark the last frame as the end."""
         if self.ended is None:
             self.ended = monotonic()
-            self._tell()
+            self._wake()
 
     async def read(self, after: int = 0) -> AsyncGenerator[list[bytes], None]:
-        """The frames behind the first `after`, in pieces as they come, until the last one.
+        """The frames after the first `after`, in pieces as they arrive, until the last one.
 
-        Raises StreamGone where one of them is not kept any more.
+        Raises StreamGone if one of them is not kept any more.
         """
         while True:
             changed, ended = self._changed, self.ended is not None
@@ -106,16 +106,16 @@ class Buffer:
             raise StreamGone
         return [*self._frames][after - self._dropped :]
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
 
 class Buffers:
-    """The buffers of a process, by whose they are: to anybody else they do not exist.
+    """The buffers of a process, each for its owner: to anybody else they do not exist.
 
-    With `offered` a request may wish that its stream be kept, under the id in its field
-    `resumable`; a plugin offers that, and the way to read such a stream on.
+    With `offered` a request may ask for its stream to be kept, under the id in its field
+    `resumable`; a plugin offers that, and the way to continue reading such a stream.
     """
 
     def __init__(self) -> None:
@@ -124,8 +124,8 @@ class Buffers:
         self._kept: dict[tuple[str | None, str], Buffer] = {}
 
     def open(self, owner: str | None, id: str, *, replace: bool = False) -> Buffer:
-        """A new buffer; raises StreamTaken where there is one of this owner and id, unless it is to
-        take its place."""
+        """A new buffer. Raises StreamTaken if there is one of this owner and id, unless it is to be
+        replaced."""
         self._forget()
         if (owner, id) in self._kept and not replace:
             raise StreamTaken
@@ -138,8 +138,8 @@ class Buffers:
         return self._kept.get((owner, id))
 
     async def find(self, owner: str | None, id: str) -> Frames | None:
-        """What is kept of this owner and id, wherever a turn of theirs runs, else what has ended
-        here."""
+        """The kept frames of this owner and id, in any process in which their turn runs, else those
+        of a turn that ended here."""
         mine = self.get(owner, id)
         if self.elsewhere is None or (mine is not None and mine.running):
             return mine
@@ -147,8 +147,8 @@ class Buffers:
         return mine or others if others is None or not others.running else others
 
     def wish(self, fields: Mapping[str, Any]) -> str:
-        """The id under which a request with these fields wishes its stream to be kept; empty where
-        it does not, or where that is not offered. Raises InvalidRequest."""
+        """The id under which a request with these fields wants its stream kept; empty if it does
+        not, or if that is not offered. Raises InvalidRequest."""
         wish = fields.get("resumable") if self.offered else None
         if wish is None:
             return ""

@@ -1,7 +1,7 @@
-"""Requests of clients that send back texts and the ids of calls, and keep nothing else of ours.
+"""Requests of clients that send back only texts and the ids of calls.
 
-Such a protocol names each call by its ledger id. Which of them are pending, approved or done is
-read from the ledger alone; what the client's history claims of them does not count.
+Such a protocol names each call by its ledger id. Only the ledger says which of them are pending,
+approved or done; the claims of the client's history do not count.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sayso.ledger import Proposal
 from sayso.wire.messages import Approval, ChatRequest, Data, Message
 
 _MOST = 1000
-"""Calls of a history that are looked up, the newest first."""
+"""Most calls of a history that are looked up, the newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One message as the client has it: its text, and the ids of the calls that it shows."""
+    """One message as the client has it: its text, and the ids of the calls in it."""
 
     role: Literal["user", "assistant"]
     text: str
@@ -30,8 +30,8 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a client asks: a turn with `request`; or, where that is None, to be told again that
-    `pending` wait for a decision, which starts nothing."""
+    """A client's request: a turn with `request`; or, if that is None, to be shown again the
+    `pending` calls, which starts nothing."""
 
     request: ChatRequest | None
     pending: Sequence[Proposal] = ()
@@ -43,22 +43,23 @@ async def asked(
     shown: Sequence[Shown],
     decisions: Sequence[Approval] = (),
     *,
-    told: Collection[str] = (),
+    reported: Collection[str] = (),
     session: Mapping[str, Any] | None = None,
     supersede: bool = False,
 ) -> Asked:
-    """What the client asks that has `shown` and makes `decisions`.
+    """The request of a client that has `shown` and makes `decisions`.
 
     The calls of its last assistant message that were decided elsewhere count as decided by this
-    request, unless the client was `told` of their end; earlier ones run if they are approved and
-    have not begun. A new text while calls are pending is no turn, unless it is to `supersede` them.
+    request, unless the client received their outcome (`reported`). Earlier calls run if they are
+    approved and have not started. A new text while calls are pending is no turn, unless it is to
+    `supersede` them.
     """
     newest = shown[-1] if shown and shown[-1].role == "user" else Shown("user", "")
     history = shown[:-1] if shown and shown[-1] is newest else shown
     ids = [id_ for one in reversed(shown) for id_ in one.ids][:_MOST]
     rows = await calls.standing([*dict.fromkeys(ids)], caller) if ids else {}
     last = next((one.ids for one in reversed(history) if one.role == "assistant"), ())
-    made = [*decisions, *_made_elsewhere(rows, last, {*told, *(one.id for one in decisions)})]
+    made = [*decisions, *_made_elsewhere(rows, last, {*reported, *(one.id for one in decisions)})]
     pending = [r for r in rows.values() if r.state == "PENDING" and r.kind == "tool_call"]
     if pending and not made and not (supersede and newest.text.strip()):
         return Asked(None, sorted(pending, key=lambda row: row.order))

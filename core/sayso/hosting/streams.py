@@ -18,7 +18,7 @@ from sayso.wire.events import Done, ErrorEvent, Event, IntermittentUpdate, TextD
 from sayso.wire.failures import Failure
 from sayso.wire.messages import ChatRequest
 from sayso.workers import Channel
-from sayso.workers.running import Begun
+from sayso.workers.running import StartedTurn
 
 logger = logging.getLogger("sayso.turn")
 
@@ -145,14 +145,14 @@ class Turns(Protocol):
 
     @property
     def buffers(self) -> Buffers:
-        """Where streams are kept."""
+        """The buffers in which streams are kept."""
         ...
 
-    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
+    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> StartedTurn:
         """Start a turn whose events go into `sink`."""
         ...
 
-    def failure_of(self, begun: Begun) -> BaseException | None:
+    def failure_of(self, started: StartedTurn) -> BaseException | None:
         """Why an ended turn gave no answer; None if it gave one."""
         ...
 
@@ -179,7 +179,7 @@ class EventStream:
         self._running = running
         self._channel = EventChannel()
         self._ended = False
-        self._told = False
+        self._end_sent = False
         self.failure: Failure | None = None
         self._kept: Buffer | None = None
         self._unseen: asyncio.Task[None] | None = None
@@ -188,7 +188,7 @@ class EventStream:
         try:
             if caller.keep:
                 self._kept = host.buffers.open(caller.principal, caller.keep)
-            self._begun = host.begin(request, caller, self._channel)
+            self._started = host.begin(request, caller, self._channel)
         except (NotStarted, RequestError) as error:
             self._ended = True
             self.failure = host.failure(error)
@@ -196,14 +196,14 @@ class EventStream:
             self._channel.close()
             return
         running.add(self)
-        self._work = self._begun.running
+        self._work = self._started.running
         self._work.on_end(self._finish)
 
     def _finish(self) -> None:
         """Send how the turn ended, if it did not send `done` itself."""
         self._ended = True
         self._running.discard(self)
-        error = self._host.failure_of(self._begun)
+        error = self._host.failure_of(self._started)
         if error is not None:
             self.failure = self._host.failure(error)
             self._channel.put_nowait(self.failure.event())
@@ -211,7 +211,7 @@ class EventStream:
 
     async def ready(self) -> list[Event]:
         """All waiting events, at least one; an empty list after the terminal event."""
-        if self._told:
+        if self._end_sent:
             return []
         events = await self._channel.ready()
         self._look_for_end(events)
@@ -220,28 +220,28 @@ class EventStream:
     async def lines(self) -> tuple[bytes, bool]:
         """The result of `ready()` as NDJSON, and whether more follows."""
         self._written_out = True
-        if self._told:
+        if self._end_sent:
             return b"", False
         events = await self._channel.ready()
         self._look_for_end(events)
-        return self._to_send(events), not self._told
+        return self._to_send(events), not self._end_sent
 
     def lines_now(self) -> tuple[bytes, bool]:
         """The result of `lines()`, without waiting; empty if nothing waits."""
         self._written_out = True
-        if self._told:
+        if self._end_sent:
             return b"", False
         events = self._channel.take()
         if events is None:
             return b"", True
         self._look_for_end(events)
-        return self._to_send(events), not self._told
+        return self._to_send(events), not self._end_sent
 
     def _to_send(self, events: list[Event | str]) -> bytes:
         lines = self._written(events)
         if self._kept is not None:
             self._kept.put(*lines.splitlines(keepends=True))
-            if self._told:
+            if self._end_sent:
                 self._kept.end()
         return lines
 
@@ -264,14 +264,14 @@ class EventStream:
                     logger.warning("a status line cannot be written", exc_info=error)
                     continue
                 self._cancel()
-                self._told = True
+                self._end_sent = True
                 lines.append(encode_lines([self._host.failure(error).event()]))
                 break
         return b"".join(lines)
 
     def beat(self, now: float, silence: float = SILENCE) -> None:
-        """Put a status line without text where the turn has said nothing for `silence` seconds and
-        its events are written out as they are; others have signs of life of their own."""
+        """Send a status line without text if the turn has sent nothing for `silence` seconds and
+        its events are written unchanged. Other protocols send signs of life of their own."""
         said, since = self._said
         if self._channel.said != said:
             self._said = self._channel.said, now
@@ -285,7 +285,7 @@ class EventStream:
 
     def _look_for_end(self, events: list[Event | str]) -> None:
         # The terminal event is already the end; the work's own end comes a little later.
-        self._told = not events or type(events[-1]) in _TERMINAL
+        self._end_sent = not events or type(events[-1]) in _TERMINAL
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         while events := await self.ready():
@@ -302,7 +302,7 @@ class EventStream:
 
     def drop(self) -> None:
         """Do what `aclose` does, for callbacks."""
-        if self._told or self._unseen is not None:
+        if self._end_sent or self._unseen is not None:
             return
         if self._kept is None:
             self._cancel()
@@ -310,7 +310,7 @@ class EventStream:
             self._unseen = asyncio.ensure_future(self._go_on())
 
     async def _go_on(self) -> None:
-        """Take what is left of a turn that is kept for its client."""
+        """Read the rest of a turn that is kept for its client."""
         more = True
         while more:
             _, more = await self.lines()

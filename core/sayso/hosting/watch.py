@@ -1,4 +1,4 @@
-"""The turns under way: one timer for all of them costs a turn nothing."""
+"""The turns that run. One timer watches all of them, so a turn costs nothing extra."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from time import monotonic
 
 from sayso.hosting.streams import EventStream
-from sayso.workers.running import Begun
+from sayso.workers.running import StartedTurn
 
 _LOOK = 0.1
 _BEAT = 1.0
@@ -14,17 +14,17 @@ _BEAT = 1.0
 
 
 class TurnWatch:
-    """Ends turns that exceed their time, and has silent streams say that they live."""
+    """Ends turns that exceed their time, and lets silent streams send a sign of life."""
 
     def __init__(self) -> None:
-        self.begun: set[Begun] = set()
+        self.started: set[StartedTurn] = set()
         self.streams: set[EventStream] = set()
         self._armed = False
         self._next_beat = 0.0
 
-    def add(self, begun: Begun) -> None:
-        """Look after the turn until it is no longer among `begun`."""
-        self.begun.add(begun)
+    def add(self, started: StartedTurn) -> None:
+        """Watch the turn until it is no longer among `started`."""
+        self.started.add(started)
         if not self._armed:
             self._arm()
 
@@ -34,12 +34,12 @@ class TurnWatch:
 
     def _look(self) -> None:
         now = monotonic()
-        for begun in list(self.begun):
-            begun.check(now)
+        for started in list(self.started):
+            started.check(now)
         if now >= self._next_beat:
             self._next_beat = now + _BEAT
             for stream in list(self.streams):
                 stream.beat(now)
         self._armed = False
-        if self.begun:
+        if self.started:
             self._arm()

@@ -96,11 +96,11 @@ class Authentication:
 
 
 def check_access(host: Host, scope: Mapping[str, Any]) -> None:
-    """Raise unless this request may list what waits, and decide it by its id alone.
+    """Raise unless this request may list pending calls and decide them by id alone.
 
-    Without authentication every tool of the agent that fetches addresses could decide, too: so on
-    a loopback address it takes the token that the start has printed (Unauthenticated), and on
-    another one nobody may (NoAuthentication).
+    Without authentication, every tool of the agent that fetches addresses could decide, too.
+    Therefore a loopback address requires the token that the start has printed (Unauthenticated),
+    and other addresses refuse everybody (NoAuthentication).
     """
     assert isinstance(host, ServiceHost)
     if host.guarded:
@@ -114,8 +114,8 @@ def check_access(host: Host, scope: Mapping[str, Any]) -> None:
 
 
 def entrance(host: ServiceHost, url: str) -> list[str]:
-    """The address to decide at, for the start lines of a service at `url`. Without authentication
-    only those who see these lines have the token."""
+    """The address at which people decide, for the start lines of a service at `url`. Without
+    authentication only the reader of these lines has the token."""
     page = f"console {url}{host.plugins.page}" if host.plugins.page else ""
     needed = host.plugins.decide_by_id and not host.guarded
     if not needed or not is_loopback(host.config.server.host):

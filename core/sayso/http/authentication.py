@@ -69,7 +69,7 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> Principal | None
 async def _said(
     impl: Impl, headers: Mapping[str, str], scope: Mapping[str, Any], host: ServiceHost
 ) -> str | None:
-    """The name that a plugin gives to the caller; None where it does not know."""
+    """The name that a plugin gives to the caller; None if the plugin does not know it."""
     bound = impl.bound(headers=headers, scope=scope, host=host)
     try:
         async with asyncio.timeout(PATIENCE):
@@ -127,7 +127,7 @@ def _is_among(address: str, networks: tuple[str, ...]) -> bool:
         given = ipaddress.ip_address(address)
     except ValueError:
         return False
-    # One socket for both families shows addresses of IPv4 inside of those of IPv6.
+    # A socket for both families shows IPv4 addresses within IPv6 addresses.
     plain = getattr(given, "ipv4_mapped", None) or given
     return any(plain in ipaddress.ip_network(network) for network in networks)
 

@@ -225,10 +225,10 @@ class ChatEndpoint:
     ) -> None:
         gathered = Gathered()
         try:
-            begun = self.host.begin(request, caller, gathered)
-            watch = DisconnectWatch(receive, begun.running.cancel if self.cancels else None)
+            started = self.host.begin(request, caller, gathered)
+            watch = DisconnectWatch(receive, started.running.cancel if self.cancels else None)
             try:
-                await self.host.end_of(begun)
+                await self.host.end_of(started)
             finally:
                 watch.stop()
             body = self.reply(gathered)
@@ -242,7 +242,7 @@ class ChatEndpoint:
 
 
 async def answer(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:
-    """Send a whole answer in JSON, with these further headers."""
+    """Send a whole answer in JSON, with these additional headers."""
     length = (b"content-length", str(len(body)).encode())
     start = {
         "type": "http.response.start",

@@ -148,13 +148,13 @@ def _refusals(endpoint: ChatEndpoint) -> dict[str, Any]:
         causes += [AgentError(), TurnTimeout(endpoint.host.config.limits.turn_time)]
         causes += [LedgerUnavailable(), ModelError("server", "the model failed")]
         causes.append(ModelError("overloaded", "the model is overloaded"))
-    told = [(each, *endpoint.shown(each, _failure(each))) for each in causes]
+    examples = [(each, *endpoint.shown(each, _failure(each))) for each in causes]
     if endpoint.host.guarded:
         # Answered before the request reaches its protocol.
         nobody = Unauthenticated()
-        told.append((nobody, *standard_error(nobody, _failure(nobody))))
+        examples.append((nobody, *standard_error(nobody, _failure(nobody))))
     responses: dict[str, Any] = {}
-    for error, status, body in told:
+    for error, status, body in examples:
         described = responses.setdefault(str(status), _response(status, _json({"type": "object"})))
         content = described["content"]["application/json"]
         content.setdefault("examples", {})[type(error).__name__] = {"value": body}

@@ -17,26 +17,27 @@ from sayso.http.access import Fixed
 logger = logging.getLogger("sayso.app")
 
 PATIENCE = 0.8
-"""Seconds that a caller waits for the store's answer: probes commonly give up after a second."""
+"""Seconds that a caller waits for the store's answer: probes commonly stop waiting after a
+second."""
 KEPT = 0.5
-"""Seconds that an answer is given again: who asks without end must not keep the store busy."""
+"""Seconds for which an answer is repeated, so that frequent requests do not keep the store busy."""
 YES = Fixed(b'{"status":"ready"}')
 ENDS = Fixed(b'{"status":"stopping"}', 503)
 SILENT = "the approvals store has not answered yet"
 
 
 class Asked(Protocol):
-    """What is asked of the host."""
+    """The part of the host that `/ready` uses."""
 
     stopping: bool
     leaving: bool
 
     def check_threads(self) -> None:
-        """Raise TurnError where calls that never end hold too many threads."""
+        """Raise TurnError if calls that never end hold too many threads."""
         ...
 
     def check_ledger(self) -> Awaitable[None]:
-        """Raise LedgerUnavailable where no approval could be recorded."""
+        """Raise LedgerUnavailable if no approval could be recorded."""
         ...
 
 
@@ -55,7 +56,7 @@ class Ready:
         await answer(scope, receive, send)
 
     async def _in_time(self) -> Fixed:
-        """What the store says, whoever has asked it first."""
+        """The store's answer, for all requests that wait for it."""
         asking, loop = self._asking, asyncio.get_running_loop()
         kept = asking and (not asking.done() or monotonic() < self._answered + KEPT)
         if asking is None or not kept or asking.get_loop() is not loop:
@@ -75,7 +76,7 @@ class Ready:
         return YES
 
     def _no(self, detail: str, why: str) -> Fixed:
-        # Once for each cause: the question is asked every few seconds.
+        # Log each cause once, since probes ask every few seconds.
         if why != self._logged:
             logger.warning("not ready: %s", why)
         self._logged = why

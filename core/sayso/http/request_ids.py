@@ -1,4 +1,5 @@
-"""`X-Request-ID`: a proxy or a caller names its request; the answer and the log repeat the name."""
+"""`X-Request-ID`: a proxy or a caller names its request; the answer and the log repeat this
+name."""
 
 from __future__ import annotations
 
@@ -8,17 +9,17 @@ from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sayso.service.lines import told_with
+from sayso.service.lines import adding_fields
 
 HEADER = b"x-request-id"
 _FIT = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 
 def request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-    """The id by which a request is known; None where its caller names none.
+    """The id by which logs know the request; None where its caller sends none.
 
-    An id of up to 128 letters, digits, dots, underscores and hyphens is taken as it is. Any other
-    one, and several of them, are replaced by a new one: they could forge a line of somebody's log.
+    An id of up to 128 letters, digits, dots, underscores and hyphens is taken as it is. Sayso
+    replaces any other id, and several ids, by a new one: they could forge a line of a log.
     """
     given = [value for name, value in headers if name == HEADER]
     if not given:
@@ -29,9 +30,10 @@ def request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
 
 
 class RequestIds:
-    """Middleware that answers with the id of the request, and has it in what is logged meanwhile.
+    """Middleware that answers with the id of the request and adds it to each log record of the
+    request.
 
-    The id is a label and proves nothing. A WebSocket's stands in its log records alone.
+    The id is a label and proves nothing. The id of a WebSocket stands in its log records only.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -43,7 +45,7 @@ class RequestIds:
         if known is None:
             await self.app(scope, receive, send)
             return
-        with told_with(request_id=known.decode()):
+        with adding_fields(request_id=known.decode()):
             labelled = _labelled(send, known) if scope["type"] == "http" else send
             await self.app(scope, receive, labelled)
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from starlette.types import Receive, Send
 
 BEARER = "sayso.bearer."
-"""The beginning of a subprotocol that carries a bearer token, in base64url: the page of a browser
-cannot set a header there."""
+"""The prefix of a subprotocol that carries a bearer token, in base64url: a page in a browser cannot
+set a header on a WebSocket."""
 
 
 class Carrier(Protocol):
@@ -81,13 +81,13 @@ class Socket:
             return
         plain = self.carrier = _Plain(receive, send)
         try:
-            await plain.hear(self)
+            await plain.read_messages(self)
         finally:
             await self.ended()
 
 
 def _chosen(offered: Sequence[str]) -> str | None:
-    """The first subprotocol, where there is one that carries no token."""
+    """The first subprotocol, if one of them carries no token."""
     plain = [one for one in offered if not one.startswith(BEARER)]
     return next(iter([*plain, *offered]), None)
 
@@ -101,7 +101,7 @@ class _Plain:
         self._reads_on = asyncio.Event()
         self._hearing: asyncio.Task[Any] | None = None
 
-    async def hear(self, socket: Socket) -> None:
+    async def read_messages(self, socket: Socket) -> None:
         self._hearing = asyncio.current_task()
         try:
             while (message := await self._receive())["type"] != "websocket.disconnect":

@@ -19,12 +19,13 @@ SSE: Headers = (
 )
 """The headers of a stream of events."""
 SILENCE = 10.0
-"""Seconds without a frame after which a comment is sent: proxies close what is silent."""
+"""Seconds without a frame after which a comment is sent: proxies close silent connections."""
 _COMMENT = b": \n\n"
 
 
 def sse_frame(data: bytes, event: str = "") -> bytes:
-    """One frame; `data` is JSON on one line. Line ends are LF alone: some clients read no other."""
+    """One frame; `data` is JSON on one line. Line ends are LF alone, since some clients accept no
+    other."""
     named = b"event: %b\n" % event.encode() if event else b""
     return b"%bdata: %b\n\n" % (named, data)
 
@@ -32,10 +33,10 @@ def sse_frame(data: bytes, event: str = "") -> bytes:
 async def sse_reply(
     frames: AsyncGenerator[bytes, None], receive: Receive, send: Send, headers: Headers = ()
 ) -> None:
-    """Send `frames` as they come, with a comment at once and in each long silence.
+    """Send `frames` as they arrive, with a comment at once and in each long silence.
 
-    The generator is closed at the end. When the client leaves before that, it is cancelled where
-    it waits, and its own `finally` says what becomes of its turn.
+    The generator is closed at the end. If the client leaves before that, it is cancelled at its
+    present await, and its own `finally` handles its turn.
     """
     await send({"type": "http.response.start", "status": 200, "headers": [*SSE, *headers]})
     await _send(send, _COMMENT)
@@ -68,7 +69,7 @@ async def _send(send: Send, body: bytes, *, more: bool = True) -> None:
 
 
 async def _gone(receive: Receive) -> None:
-    """Return a moment after the client has left: what it has just decided is carried out."""
+    """Return a moment after the client has left, so that its last decision is carried out."""
     while (await receive())["type"] != "http.disconnect":
         pass
     await asyncio.sleep(A_MOMENT)

@@ -1,7 +1,8 @@
-"""Tickets: who has one may open one WebSocket as the principal that asked for it.
+"""Tickets: the holder of one may open one WebSocket as the principal that requested it.
 
-The page of a browser cannot set headers there. Each ticket is a file in the state folder, named by
-its digest, so that every process of the service knows it, and whichever removes it has used it.
+A page in a browser cannot set headers on a WebSocket. Each ticket is a file in the state folder,
+named by its digest, so that every process of the service knows it; the process that removes the
+file has used the ticket.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from sayso.http.endpoints import PRINCIPAL, answer, standard_error
 from sayso.principals import Principal
 
 LIFE = 30
-"""Seconds that a ticket is good for."""
+"""Seconds for which a ticket is valid."""
 MOST = 1_000
-"""Tickets that may be open at once."""
+"""The largest number of open tickets."""
 _FIELDS = ("issuer", "subject", "tenant", "kind", "person")
 
 
@@ -47,7 +48,8 @@ class Tickets:
 
 
 async def redeemed(state_dir: Path, ticket: str) -> Principal:
-    """The principal that a ticket was made for, which it is no more; raises Unauthenticated."""
+    """The principal for which the ticket was made; the ticket is then used up. Raises
+    Unauthenticated."""
     return await asyncio.to_thread(_redeem, _folder(state_dir), ticket)
 
 
@@ -56,7 +58,7 @@ def _folder(state_dir: Path) -> Path:
 
 
 def _name(ticket: str) -> str:
-    # The files tell nobody who reads them a ticket.
+    # A reader of the files learns no ticket from these names.
     return sha256(ticket.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -74,7 +76,7 @@ def _issue(folder: Path, principal: Principal) -> str:
 
 
 def _swept(folder: Path) -> int:
-    """The number of tickets that are left when those are removed that nobody may use any more."""
+    """The number of tickets that remain after the expired ones were removed."""
     left = 0
     for file in folder.iterdir():
         with suppress(FileNotFoundError):
@@ -89,7 +91,7 @@ def _redeem(folder: Path, ticket: str) -> Principal:
     file = folder / _name(ticket)
     try:
         late, said = _is_old(file), json.loads(file.read_text("utf-8"))
-        # Of several that try, one succeeds.
+        # If several processes try this, one of them succeeds.
         file.unlink()
     except FileNotFoundError:
         late = True

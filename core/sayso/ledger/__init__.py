@@ -257,8 +257,8 @@ class Head(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """What a list of undecided proposals needs to know of one of them: its place in the list, and
-    for whom it exists."""
+    """The data of an undecided proposal that a list needs: its place in the list, and for whom it
+    exists."""
 
     id: str
     created: float
@@ -306,8 +306,8 @@ class Transaction(Protocol):
         ...
 
     def pending(self, after: tuple[float, int, str] | None, limit: int) -> list[Pending]:
-        """At most `limit` proposals in the state PENDING, the newest first: those that were created
-        before `after` (`created`, `position` and id). Of their contents nothing is read."""
+        """At most `limit` proposals in the state PENDING, the newest first: those created before
+        `after` (`created`, `position` and id). Their contents are not read."""
         ...
 
     def put(self, proposal: Proposal) -> None:
@@ -429,8 +429,8 @@ class Store(Protocol):
         ...
 
     async def check(self) -> None:
-        """Raise LedgerUnavailable where the store would not take a proposal now: asked every few
-        seconds, so it may write something small and remember what it found."""
+        """Raise LedgerUnavailable if the store would not accept a proposal now. It is called every
+        few seconds, so it may write something small and remember the result."""
         ...
 
     def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:

@@ -12,7 +12,7 @@ _MARGIN = 0.2
 _PRUNED_FROM = 1_000
 
 
-class NotBegun(Exception):
+class CallNotStarted(Exception):
     """A claimed call was not started, and never will be on this claim."""
 
 

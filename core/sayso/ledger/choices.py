@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -13,7 +12,7 @@ from pydantic import ValidationError
 
 from sayso.errors import InvalidRequest, ToolInputError
 from sayso.ledger import OPEN, Decision, Proposal, SuspendedTurn
-from sayso.ledger.beginnings import Beginnings, NotBegun, boottime
+from sayso.ledger.beginnings import Beginnings, CallNotStarted, boottime
 from sayso.wire.canonical import canonical
 from sayso.wire.messages import Command, Kind
 
@@ -40,7 +39,7 @@ class Choice:
     - `loc`: its place in the request; `newest`: whether that is in the last message.
     - `kind`, `name`, `input`: None if the caller did not state them.
     - `reason`: why it is rejected; `why`: why it is approved.
-    - `copy`: an earlier message of the history repeats it, and it decides nothing.
+    - `copy`: it repeats an earlier message of the history, and decides nothing.
     - `message`: the index of the message with a command; `ordinal`: the number of equal commands
       before it there.
     - `seen`: the revision that its approver was shown, if the caller states it.
@@ -79,7 +78,7 @@ class Grant:
 
     `token` is that of the claim, by which the store knows this run from every other. `again` is
     true for an idempotent call whose earlier run has an unknown outcome. The call may start before
-    `until` (`boottime`), and `begun` is when it did (`time.monotonic`).
+    `until` (`boottime`).
     """
 
     __slots__ = (
@@ -87,7 +86,6 @@ class Grant:
         "_withdrawn",
         "_word",
         "again",
-        "begun",
         "fence",
         "proposal",
         "spent",
@@ -112,7 +110,6 @@ class Grant:
         self.token = token
         self.again = again
         self.until = until
-        self.begun: float | None = None
         self.spent = False
         self._known = known
         # Acquired once: by the start of the call, or by its withdrawal.
@@ -131,11 +128,10 @@ class Grant:
         return boottime() < self.until
 
     def begin(self) -> None:
-        """Record that the call starts; the caller's next step must be the tool. Raises NotBegun if
-        it is too late, or the grant was withdrawn."""
+        """Record that the call starts; the caller's next step must be the tool. Raises
+        CallNotStarted if it is too late, or the grant was withdrawn."""
         if not self.in_time or not self._word.acquire(blocking=False):
-            raise NotBegun
-        self.begun = time.monotonic()
+            raise CallNotStarted
         self._known.add(self.proposal.id)
 
     def withdraw(self) -> bool:
@@ -149,9 +145,9 @@ class Grant:
 
 def begin_all(grants: Sequence[Grant]) -> None:
     """Record that all these calls start, which are carried out in one step. If it is too late for
-    one, raises NotBegun, and none starts."""
+    one, raises CallNotStarted, and none starts."""
     if not all(grant.in_time for grant in grants):
-        raise NotBegun
+        raise CallNotStarted
     for grant in grants:
         grant.begin()
 
@@ -167,7 +163,7 @@ class Decided:
     - `chosen`: each choice with its row.
     - `fresh`: the ids of the rows decided by this request.
     - `starts`: those of `chosen` that are to be started.
-    - `told`: the rejected calls that this request acknowledges to a callable.
+    - `acknowledged`: the rejected calls that this request acknowledges to a callable.
     """
 
     rows: dict[str, Proposal] = field(default_factory=dict)
@@ -179,9 +175,9 @@ class Decided:
     hinders: Hinders | None = None
     """A reason for this request not to start a call; see `sayso.decisions.deed`."""
     grants: list[Grant] = field(default_factory=list)
-    told: list[Proposal] = field(default_factory=list)
+    acknowledged: list[Proposal] = field(default_factory=list)
     resting: dict[str, float] = field(default_factory=dict)
-    """For how many seconds those of `starts` rest that were not granted for it."""
+    """For how many seconds the calls of `starts` rest that were not granted for that reason."""
     _inputs: dict[str, list[bytes]] = field(default_factory=dict)
 
     def changed(self, choice: Choice, row: Proposal) -> bool:
@@ -201,8 +197,8 @@ class Decided:
         return sha256(stated).hexdigest() not in digests
 
     def outdated(self, choice: Choice, row: Proposal) -> bool:
-        """Whether the decision would start the call and is of an earlier revision than would run,
-        by the `seen` or the input that it states."""
+        """Whether the decision would start the call and is of an earlier revision than the one that
+        would run, by the `seen` or the input that it states."""
         if not would_start(choice, row) or renamed(choice, row):
             return False
         if choice.input is not None and not self.changed(choice, row):
@@ -212,8 +208,8 @@ class Decided:
         return choice.input is not None and _digest(row, choice.input) in row.earlier
 
     def unseen(self) -> set[str]:
-        """The calls of a later revision that this request would start and of which it does not say
-        what its approver was shown."""
+        """The calls of a later revision that this request would start without saying which one its
+        approver was shown."""
         later = [(c, row) for c, row in self.chosen if not c.copy and row.revision > 1]
         seen = {row.id for c, row in later if c.seen is not None or c.input is not None}
         return {row.id for choice, row in later if would_start(choice, row)} - seen
@@ -263,14 +259,14 @@ another."""
 
 def revise(row: Proposal, stated: dict[str, Any], runs: dict[str, Any] | None) -> None:
     """Make a changed input the next revision of the call: `stated` as its approver sent it, `runs`
-    as the tool gets it. What was decided of the revisions before no longer counts."""
+    as the tool gets it. Decisions on earlier revisions no longer count."""
     row.earlier = [*row.earlier, _digest(row, row.runs), *([row.edit] if row.edit else [])]
     row.edited, row.edit = runs, _digest(row, stated)
     row.revision += 1
 
 
 def _digest(row: Proposal, input: dict[str, Any]) -> str:
-    """The digest by which an input is known when it is sent again."""
+    """The digest by which an input is recognised when it is sent again."""
     return sha256(_compared(row, input)).hexdigest()
 
 
@@ -296,7 +292,7 @@ def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
 
 
 def would_start(choice: Choice, row: Proposal) -> bool:
-    """Whether the decision has the call start, or start again."""
+    """Whether the decision starts the call, or starts it again."""
     return choice.approved and _waits(row) and not row.purged
 
 
@@ -330,7 +326,7 @@ def complete(choice: Choice) -> bool:
 
 
 def may_be_issued(choice: Choice) -> bool:
-    """Whether the choice may run a call that this service never proposed, where that is allowed."""
+    """Whether the choice may run a call that this service never proposed, if that is allowed."""
     return choice.approved and not choice.copy and complete(choice)
 
 
@@ -340,8 +336,8 @@ def _waits(row: Proposal) -> bool:
 
 
 def _inputs(row: Proposal) -> list[dict[str, Any]]:
-    """The inputs by which a decision may name the call: of one that would start now only the input
-    that runs, since somebody who still sees an earlier one has not approved that."""
+    """The inputs by which a decision may name the call. If it would start now, only the input that
+    runs: an approver who still sees an earlier one has not approved that."""
     return [row.runs] if row.edited is None or _waits(row) else [row.input, row.edited]
 
 
@@ -363,8 +359,13 @@ def command_identity(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"command": given.get("command"), "files": files}
 
 
+def command_key(given: Mapping[str, Any]) -> bytes:
+    """The same for all inputs of an equal command, as the key of a dict."""
+    return canonical(command_identity(given))
+
+
 def _compared(row: Proposal, input: dict[str, Any]) -> bytes:
-    return canonical(command_identity(input) if row.kind == "command" else input)
+    return command_key(input) if row.kind == "command" else canonical(input)
 
 
 def _file(given: dict[str, Any]) -> dict[str, Any]:

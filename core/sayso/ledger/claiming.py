@@ -1,4 +1,4 @@
-"""Claims on their way to the store: what becomes of one whose answer is lost."""
+"""Claims on their way to the store, and the clean-up of one whose answer is lost."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Claiming:
         self._writes = writes
 
     def sent(self) -> Claim:
-        """A claim that is about to be sent. Raises LedgerUnavailable where nothing would keep it
-        alive."""
+        """A claim that is about to be sent. Raises LedgerUnavailable if nothing would renew its
+        lease."""
         self._lease.hold()
         return self._rules.new_claim()
 
@@ -50,7 +50,7 @@ class Claiming:
         try:
             result = await self._store.run(work)
         except (LedgerUnavailable, asyncio.CancelledError):
-            # The claim itself may be under way still.
+            # The claim itself may still be running.
             undone = partial(self._rules.disown, token=token, turns=turns)
             reading = Reading(undone, turns=turns, alone=True)
             self._writes.later(reading, turns, partial(self.held.end, token))

@@ -20,7 +20,7 @@ logger = logging.getLogger("sayso.ledger")
 LOST = "this process ran it, and the approvals store has lost what became of it"
 
 ABANDONED = "abandoned"
-"""The owner of a call that began and that nobody waits for: no process renews its lease."""
+"""The owner of a call that started and that nobody waits for: no process renews its lease."""
 _REST, _LONGEST_REST = 0.05, 5.0
 
 
@@ -56,7 +56,8 @@ class Claims:
         return self.gone(owner) or self.clock.has_run_out(owner, now)
 
     def _loss(self, owner: Owner) -> tuple[str, str]:
-        """Why nobody waits for a process that is taken for dead, and what that means."""
+        """The reason why nobody waits for a process that is considered dead, and the
+        consequence."""
         if owner.id == self.owner:
             return LOST, ""
         if owner.id == ABANDONED:
@@ -67,7 +68,7 @@ class Claims:
         return silent, " and may still be running it"
 
     def abandon(self, tx: Transaction, row: Proposal) -> None:
-        """Renew the lease of the call no more: it began, and nobody waits for it."""
+        """Stop renewing the lease of a call that started and that nobody waits for."""
         if row.state == "EXECUTING" and row.owner is not None:
             row.owner = replace(row.owner, id=ABANDONED, boot="", lease=tx.now + self.lease)
             tx.put(row)
@@ -128,8 +129,8 @@ class Claims:
 
 
 def rest(tx: Transaction, row: Proposal) -> None:
-    """Have the next start of the call wait, each time longer and for no two calls alike, in
-    whichever process it is tried: one that was claimed did not come to begin."""
+    """Make the next start of the call wait in any process, longer each time and for no two calls
+    alike: it was claimed and did not start in time."""
     pause = min(_LONGEST_REST, _REST * 2 ** min(row.refusals, 10)) * uniform(0.5, 1.5)
     row.refusals, row.rests = row.refusals + 1, tx.now + pause
 

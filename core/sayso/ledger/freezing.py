@@ -1,4 +1,4 @@
-"""The stop of all starts: a note in the store that every process looks at before it claims a call
+"""The stop of all starts: a note in the store that every process reads before it claims a call
 (design, section 6, "Approved elsewhere")."""
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from sayso.ledger.log import append, digest
 
 _NOTE = "frozen"
 LOOK = 1.0
-"""Seconds for which a process goes by what it has read: a stop holds everywhere within two."""
+"""Seconds for which a process uses the note that it has read: a stop applies everywhere within
+two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """A stop of all starts: by whom, when (by the store's clock) and why."""
+    """A stop of all starts: its author, its time (by the store's clock) and its reason."""
 
     who: str | None
     at: float
@@ -31,14 +32,15 @@ class Frozen:
 
 
 class Freezing:
-    """The stop as this process knows it."""
+    """The stop in the state that this process knows."""
 
     def __init__(self) -> None:
         self.now: Frozen | None = None
         self._read = -LOOK
 
     def look(self, tx: Transaction) -> Frozen | None:
-        """The stop that holds now, read in this transaction unless it was a moment ago."""
+        """The stop that applies now; it is read in this transaction, unless it was read a moment
+        ago."""
         if time.monotonic() - self._read > LOOK:
             text = tx.notes(_NOTE).get(_NOTE)
             self.now = Frozen(**json.loads(text)) if text else None
@@ -54,7 +56,7 @@ class Freezing:
         return frozen
 
     def thaw(self, tx: Transaction, who: str | None) -> bool:
-        """Let calls start again; whether they were stopped."""
+        """Let calls start again; returns whether they were stopped."""
         if _NOTE not in tx.notes(_NOTE):
             return False
         tx.note(_NOTE, None)

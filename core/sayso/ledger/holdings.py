@@ -1,9 +1,9 @@
-"""What this process really holds, beside what the store says that it holds.
+"""The calls and turns that this process really holds, independently of the store.
 
 A store may lose the end of a call: a standby takes over that had not received it, or an older
 database is restored. Its row then names this process as the owner of a call that ended long ago.
-So a process renews the leases of what it runs and of nothing else, and takes a row of its own that
-it does not hold for what it is: a call whose outcome the store does not know.
+Therefore a process renews only the leases of calls that it runs. If a row of its own names a call
+that it does not hold, it treats it as a call whose outcome the store does not know.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Holdings:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # None: on its way, and whatever it claims is held.
+        # None: the claim is on its way, and everything that it claims is held.
         self._ids: dict[str, set[str] | None] = {}
 
     def send(self, token: str) -> None:

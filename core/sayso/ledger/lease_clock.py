@@ -1,8 +1,8 @@
-"""Whether a lease has run out, by a clock of the store that somebody may set.
+"""The check whether a lease has run out, with a store's clock that somebody may set.
 
 Leases are times of the store's clock, so that processes compare the same. When that clock jumps
 ahead, every lease seems to have run out, and when it jumps back, those of the dead seem to last for
-hours. So each process watches how far the clock goes beside its own, which nobody sets.
+hours. Therefore each process compares the clock with its own monotonic one, which nobody sets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sayso.ledger.beginnings import boottime, margin
 
 _KEPT = 1_000
 _FUTURE = 4
-"""A lease that ends after so many times its length was given before the clock went back."""
+"""A lease that ends after this many times its length was given before the clock went back."""
 
 
 class _Lease(NamedTuple):
@@ -39,7 +39,7 @@ class LeaseClock:
             here = boottime()
             self._watch(now, here)
             if self._just_jumped(here):
-                # Whoever lives renews meanwhile, by the clock as it is now.
+                # A living process renews its lease meanwhile, by the clock as it is now.
                 return False
             if owner.lease > now + _FUTURE * self._seconds:
                 return here > self._first_seen(owner, here) + _FUTURE * self._seconds

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
 from sayso.ledger import OPEN, Proposal, Transaction
-from sayso.ledger.choices import Choice, Conversation, Requester, command_identity
+from sayso.ledger.choices import Choice, Conversation, Requester, command_identity, command_key
 from sayso.wire.canonical import canonical
 
 _ByText = dict[bytes, list[Proposal]]
@@ -46,7 +46,7 @@ class Lookup:
 
     def row(self, choice: Choice) -> Proposal | None:
         """The row that the command means; equal commands of one turn are matched in their order."""
-        wanted = canonical(command_identity(choice.input or {}))
+        wanted = command_key(choice.input or {})
         place = (wanted, choice.message)
         if place not in self._found:
             by_id = bool(self._conversation.id)
@@ -66,7 +66,7 @@ class Lookup:
             # Asked for twice, for instance after a lost reply: take the decided one, or else the
             # newer one.
             reference = self._conversation.references[_nearest_first(places, message)[0]]
-            same = self._told([row for row in rows if row.reference == reference])
+            same = self._received([row for row in rows if row.reference == reference])
             return _of_turn(same, [row for row in same if row.decision] or same)
         return _of_turn(rows, rows)
 
@@ -78,14 +78,14 @@ class Lookup:
         for rows in self._near(message):
             if wanted not in rows:
                 continue
-            equal = [self._settle(self._tx, row) for row in self._told(rows[wanted])]
+            equal = [self._settle(self._tx, row) for row in self._received(rows[wanted])]
             open_ = [row for row in equal if row.state in OPEN]
             same = _of_turn(equal, open_ or equal)
             # If several turns have ended, it is unclear whose outcome is asked for.
             return same if open_ or len(same) == len(equal) else []
         return []
 
-    def _told(self, rows: Sequence[Proposal]) -> Sequence[Proposal]:
+    def _received(self, rows: Sequence[Proposal]) -> Sequence[Proposal]:
         """Of rows proposed at one place, those whose reply the client has, if its messages have any
         id from that place."""
         return [row for row in rows if row.id in self._shown] or rows
@@ -108,7 +108,7 @@ class Lookup:
         found: _ByText = {}
         for row in rows:
             if row.kind == "command" and self._visible(row, self._who):
-                found.setdefault(canonical(command_identity(row.input)), []).append(row)
+                found.setdefault(command_key(row.input), []).append(row)
         return found
 
 

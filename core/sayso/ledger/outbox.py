@@ -91,9 +91,9 @@ class _Found:
 
 def _read(tx: Transaction, trails: Mapping[int, _Trail] | None, limit: int) -> LogPage:
     each = max(1, limit // CHAINS)
-    begun = trails or dict.fromkeys(range(CHAINS), _BEGIN)
-    pages = _pages(tx, {chain: trail[0] for chain, trail in begun.items()}, each)
-    found = {chain: _found(tx, chain, begun[chain], rows, each) for chain, rows in pages.items()}
+    starts = trails or dict.fromkeys(range(CHAINS), _BEGIN)
+    pages = _pages(tx, {chain: trail[0] for chain, trail in starts.items()}, each)
+    found = {chain: _found(tx, chain, starts[chain], rows, each) for chain, rows in pages.items()}
     merged = heapq.merge(*(one.rows for one in found.values()), key=attrgetter("at"))
     taken = list(islice(merged, limit))
     after = {chain: one.trail for chain, one in found.items()}

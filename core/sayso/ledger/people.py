@@ -1,4 +1,4 @@
-"""The people of a proposal: who has to approve it, who has, and what they said."""
+"""The people of a proposal: those who have to approve it, those who have, and their comments."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Terms:
-    """The demands of the rule that held when the call was proposed.
+    """The demands of the rule that applied when the call was proposed.
 
-    `approvers` are names of principals and persons, and groups as "group:NAME"; empty: whoever may
-    decide otherwise. `decide_within` is in seconds from the
-    proposal on, `run_within` from the approval on. `rule` is the digest of the
-    rule.
+    `approvers` are names of principals and persons, and groups as "group:NAME"; if it is empty,
+    those may approve who may without a rule. `decide_within` is in seconds since the proposal,
+    `run_within` since the approval. `rule` is the digest of the rule.
     """
 
     approvers: list[str] = field(default_factory=list)
@@ -28,8 +27,8 @@ class Terms:
 class Vote:
     """An approval that counts for a quorum.
 
-    `who` is the principal and `person` whose principal that is, `claimed` says that nobody proved
-    it. `revision` is the revision of the input that was seen.
+    `who` is the principal and `person` the person to whom it belongs; `claimed` says that nobody
+    proved this. `revision` is the revision of the input that the approver saw.
     """
 
     who: str | None
@@ -43,7 +42,7 @@ class Vote:
 
 @dataclass(slots=True)
 class Comment:
-    """A remark about a call for the others who decide; the model does not get it."""
+    """A remark about a call for other approvers; the model does not get it."""
 
     who: str | None
     at: float

@@ -24,12 +24,12 @@ class Purges(Protocol):
     """The record that is purged."""
 
     async def purge(self, retention: float, log_retention: float | None) -> object:
-        """Remove what is older than so many seconds."""
+        """Remove everything older than these seconds."""
         ...
 
 
 class Retention(Protocol):
-    """The settings that say how long what is kept."""
+    """The settings of how long data is kept."""
 
     retention: float
     ttl: float
@@ -37,8 +37,8 @@ class Retention(Protocol):
 
 
 async def purge_regularly(ledger: Purges, kept: Retention) -> None:
-    """Remove what is old from the ledger, after the start and every hour; what is kept for less
-    than a day is there no longer than a twenty-fourth of that beyond its time."""
+    """Remove old data from the ledger, after the start and every hour. Data that is kept for less
+    than a day is removed at most a twenty-fourth of that time late."""
     pause = min(PURGE_SECONDS, max(SOON, min(kept.retention, kept.ttl) / 24))
     await asyncio.sleep(SOON)
     while True:

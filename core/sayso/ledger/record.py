@@ -98,7 +98,7 @@ class Ledger:
         return self._rules.visible(row, who)
 
     def barred(self, row: Proposal, who: Requester) -> str:
-        """Why `who` may not approve the call; empty where nothing forbids it."""
+        """The reason why `who` may not approve the call; empty if `who` may."""
         return barred(row, who)
 
     async def open(self) -> None:
@@ -106,14 +106,14 @@ class Ledger:
         await self.store.open()
 
     async def wake(self) -> None:
-        """Have the other processes look at the log now, if the store can tell them."""
+        """Let the other processes look at the log now, if the store can wake them."""
         wake = getattr(self.store, "wake", None)
         if wake is not None:
             with suppress(LedgerUnavailable):
                 await wake()
 
     async def check(self) -> None:
-        """Raise LedgerUnavailable where the store would not take a proposal now."""
+        """Raise LedgerUnavailable if the store would not accept a proposal now."""
         await self.store.check()
 
     async def close(self) -> None:
@@ -261,33 +261,38 @@ class Ledger:
         return now.grants[0] if now.grants else None
 
     async def give_back(
-        self, grants: Sequence[Grant], told: Sequence[Proposal] = (), *, refused: bool = False
+        self,
+        grants: Sequence[Grant],
+        acknowledged: Sequence[Proposal] = (),
+        *,
+        refused: bool = False,
     ) -> None:
-        """Hand back those `grants` whose calls have not begun, and the rejected calls `told` of
-        which the callable was not told. With `refused` they were to begin, and rest now."""
-        unbegun = [grant for grant in grants if grant.withdraw()]
-        ids = [grant.proposal.id for grant in unbegun] + [row.id for row in told]
+        """Give back those `grants` whose calls were not started, and the rejected calls
+        `acknowledged` if the callable has not received them. With `refused` they were to start, and
+        rest now."""
+        unstarted = [grant for grant in grants if grant.withdraw()]
+        ids = [grant.proposal.id for grant in unstarted] + [row.id for row in acknowledged]
 
         def work(tx: Transaction) -> None:
             rows = tx.proposals(ids)
-            for grant in unbegun:
+            for grant in unstarted:
                 row = rows.get(grant.proposal.id)
                 if row is not None and row.fence == grant.fence:
                     self._rules.hand_back(tx, row, again=grant.again, refused=refused)
-            for row in told:
+            for row in acknowledged:
                 if row.id in rows and row.owner is not None:
-                    self._rules.untell(tx, rows[row.id], row.owner.claim)
+                    self._rules.unacknowledge(tx, rows[row.id], row.owner.claim)
 
         def given_back() -> None:
-            for grant in unbegun:
+            for grant in unstarted:
                 self._claiming.ended(grant)
 
         if ids:
             await self._writes.now_or_later(work, ids, given_back)
 
     async def abandon(self, grant: Grant) -> None:
-        """Renew the lease of a call no more that goes on and that nobody waits for: unless it ends
-        before, its outcome is unknown when that is over."""
+        """Stop renewing the lease of a running call that nobody waits for: unless it ends before,
+        its outcome is unknown when the lease is over."""
 
         def work(tx: Transaction) -> None:
             row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
@@ -297,10 +302,10 @@ class Ledger:
         await self._writes.now_or_later(work, [grant.proposal.id])
 
     async def claim_for_callable(self, turn: str, found: Decided) -> float:
-        """Claim what is decided of a callable's turn at once: approved calls to carry out, and
-        rejected ones to tell it; each once.
+        """Claim all decided calls of a callable's turn at once: approved ones to carry out, and
+        rejected ones to acknowledge; each once.
 
-        Gives the seconds for which one of them rests; then nothing was claimed.
+        Returns the seconds for which one of them rests; then nothing was claimed.
         """
         sent = self._claiming.sent()
 
@@ -315,13 +320,13 @@ class Ledger:
                 if row.state == "APPROVED":
                     self._rules.grant(tx, claimed, row, sent)
                 elif row.state == "REJECTED" and row.owner is None:
-                    self._rules.tell(tx, claimed, row, sent.token)
+                    self._rules.acknowledge(tx, claimed, row, sent.token)
             return claimed
 
         claimed = await self._claiming.run(work, sent.token, [turn])
         found.rows |= claimed.rows
         found.grants += claimed.grants
-        found.told += claimed.told
+        found.acknowledged += claimed.acknowledged
         return max(claimed.resting.values(), default=0.0)
 
     async def finish(
@@ -342,7 +347,9 @@ class Ledger:
             return self._rules.finish(tx, grant, state, output, duration, session)
 
         id_ = grant.proposal.id
-        written = await self._writes.told([id_], self.store.run(Reading(work, proposals=[id_])))
+        written = await self._writes.notifying(
+            [id_], self.store.run(Reading(work, proposals=[id_]))
+        )
         self._claiming.ended(grant)
         return written
 
@@ -370,7 +377,7 @@ class Ledger:
 
         id_ = grant.proposal.id
         claiming = self._claiming.run(Reading(work, proposals=[id_]), token, [grant.proposal.turn])
-        written = await self._writes.told([id_], claiming)
+        written = await self._writes.notifying([id_], claiming)
         self._claiming.ended(grant)
         return written
 

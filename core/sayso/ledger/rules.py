@@ -58,7 +58,7 @@ class Rules(Claims):
     accept_unissued: bool
     for_callable: bool
     """Whether the agent is a plain callable: it then carries out calls that nobody proposed."""
-    begun: Beginnings
+    started: Beginnings
     agent: str | None = None
     """The agent whose proposals are visible; None: those of all agents, for the command line."""
     logged: set[tuple[str, int]] = field(default_factory=set)
@@ -90,7 +90,7 @@ class Rules(Claims):
         return row.principal == who.principal or self.deciders == "any" or named
 
     def may_withdraw(self, row: Proposal, who: Requester) -> bool:
-        """Whether `who` may take the call back: who got it, and whoever may decide on it."""
+        """Whether `who` may withdraw the call: its requester, or anybody who may decide on it."""
         own = row.principal == who.principal
         return self.visible(row, who) and (own or not barred(row, who))
 
@@ -103,9 +103,9 @@ class Rules(Claims):
             owner, why = row.owner, self._loss(row.owner)
             row.output = unknown_outcome("".join(why), idempotent=row.idempotent)
             if owner.id == ABANDONED:
-                # No process has died of it: this is an outcome like that of a timeout.
+                # No process has died: this is an outcome like that of a timeout.
                 row.owner = None
-            # A transaction that is refused or retried looks again.
+            # A transaction that is refused or retried gets here again, but logs it once.
             if (claim := (row.id, owner.fence)) not in self.logged:
                 self.logged.add(claim)
                 logger.warning(
@@ -197,8 +197,8 @@ class Rules(Claims):
         *,
         operator: bool = False,
     ) -> None:
-        """Raise InvalidRequest for choices that are changed, too late, contradictory or not for
-        `who` to make, and for calls that would start now that `hinders` has a reason against."""
+        """Raise InvalidRequest for choices that are changed, too late, contradictory or not allowed
+        to `who`, and for calls that would start now although `hinders` has a reason against it."""
         items: list[dict[str, Any]] = []
         decided = [(choice, row) for choice, row in found.chosen if not choice.copy]
         unseen = found.unseen()
@@ -279,7 +279,7 @@ class Rules(Claims):
         return list(starts.values())
 
     def claim(self, tx: Transaction, found: Decided, who: Requester, claim: Claim) -> None:
-        """Grant what is to be started, but for the calls that rest."""
+        """Grant the calls that are to be started, except for those that rest."""
         for choice, row in found.starts:
             if row.rests > tx.now:
                 found.resting[row.id] = row.rests - tx.now
@@ -293,7 +293,7 @@ class Rules(Claims):
     def grant(self, tx: Transaction, found: Decided, row: Proposal, claim: Claim) -> None:
         """Claim one row and mint the grant for it."""
         again = row.state == "INDETERMINATE"
-        if not again and row.id in self.begun:
+        if not again and row.id in self.started:
             self._forgotten(tx, row)
             return
         if again:
@@ -305,7 +305,7 @@ class Rules(Claims):
         tx.put(row)
         log(tx, "claimed", row)
         granted = Grant(
-            row, MINT, until=claim.until, known=self.begun, token=claim.token, again=again
+            row, MINT, until=claim.until, known=self.started, token=claim.token, again=again
         )
         found.grants.append(granted)
 
@@ -336,18 +336,18 @@ class Rules(Claims):
                 self.hand_back(tx, row, again=row.idempotent)
         for id_ in turns:
             for row in tx.find(turn=id_, state="REJECTED"):
-                self.untell(tx, row, token)
+                self.unacknowledge(tx, row, token)
         for turn in tx.turns(turns).values():
             if turn.owner is not None and turn.owner.claim == token:
                 suspend_again(tx, turn)
 
-    def tell(self, tx: Transaction, found: Decided, row: Proposal, token: str) -> None:
+    def acknowledge(self, tx: Transaction, found: Decided, row: Proposal, token: str) -> None:
         """Claim a rejected call of a callable, to acknowledge it once."""
         row.owner = self.owner_of(row.fence, tx.now, token)
         tx.put(row)
-        found.told.append(row)
+        found.acknowledged.append(row)
 
-    def untell(self, tx: Transaction, row: Proposal, token: str) -> None:
+    def unacknowledge(self, tx: Transaction, row: Proposal, token: str) -> None:
         """Undo the claim `token` of a rejected call that was not acknowledged to the callable."""
         if row.owner is not None and row.owner.claim == token:
             row.owner = None
@@ -356,11 +356,11 @@ class Rules(Claims):
     def hand_back(
         self, tx: Transaction, row: Proposal, *, again: bool, refused: bool = False
     ) -> None:
-        """Take back a claim of ours on which nothing ran; if somebody has reported meanwhile that
-        the outcome is unknown, the call has failed and never runs.
+        """Take back a claim of ours on which nothing ran. If a request meanwhile recorded the
+        outcome as unknown, the call has failed and never runs.
 
-        With `again` an earlier run may have taken effect, whose outcome stays unknown. `refused`
-        says that the call was to begin: then it rests.
+        With `again` an earlier run may have taken effect, and its outcome stays unknown. `refused`
+        says that the call was to start: then it rests.
         """
         if refused:
             rest(tx, row)

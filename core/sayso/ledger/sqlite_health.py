@@ -27,7 +27,7 @@ _WHOLE = [("ok",)]
 
 
 class Health:
-    """What is known of the file at `path`; from several threads."""
+    """The known state of the file at `path`; several threads use it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class Health:
                 self._damaged = True
 
     def check_space(self) -> None:
-        """Raise LedgerUnavailable where the disk is full, or the user's share of it."""
+        """Raise LedgerUnavailable if the disk, or the user's share of it, is full."""
         if not hasattr(os, "posix_fallocate"):
             return
         try:
@@ -71,7 +71,7 @@ class Health:
             raise self._unavailable(WAYS_OUT["CORRUPT"])
 
     def _is_whole(self) -> bool:
-        # A connection of its own: the other ones would take pages that they have read before.
+        # Use a new connection: the others would use pages that they have read before.
         try:
             with closing(sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True)) as db:
                 return db.execute(_QUICK_CHECK).fetchall() == _WHOLE

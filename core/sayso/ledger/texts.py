@@ -19,7 +19,7 @@ from sayso.ledger.people import Comment, Terms, Vote
 T = TypeVar("T")
 _CONTENTS = ("input", "edited", "output", "session", "intent")
 _LATER = ("sent", "comments")
-"""Contents that few proposals have, behind the reason of the decision."""
+"""Fields that few proposals have; they follow the reason of the decision."""
 _DOC = tuple(f.name for f in fields(Proposal) if f.name not in (*_CONTENTS, *_LATER))
 _TURN_DOC = tuple(f.name for f in fields(SuspendedTurn))
 _OWNER = tuple(f.name for f in fields(Owner))
@@ -95,7 +95,7 @@ def load_proposal(doc: str, contents: str | None, lease: float | None) -> Propos
 
 
 def load_terms(value: dict[str, Any] | None) -> Terms | None:
-    """The terms of a proposal as its document has them."""
+    """The terms in a proposal's document."""
     return _made(Terms, value) if value else None
 
 

@@ -17,14 +17,15 @@ WORDS = {
     "NOT_AN_APPROVER": "the rule for this call names others who may approve it",
     "OWN_REQUEST": "the rule for this call wants somebody else than who asked for it",
 }
-"""The text for each reason for which somebody may not approve a call."""
+"""The text for each reason that keeps somebody from approving a call."""
 _GROUP = "group:"
 
 
 def barred(row: Proposal, who: Requester, *, operator: bool = False) -> str:
-    """Why `who` may not approve the call, as a key of WORDS; empty where nothing forbids it.
+    """The reason why `who` may not approve the call, as a key of WORDS; empty if `who` may.
 
-    An `operator` on the command line proves nothing: where a rule names people, it is none of them.
+    An `operator` on the command line proves no identity: if a rule names people, the operator is
+    none of them.
     """
     if is_agent(who.principal):
         return "AGENT"
@@ -54,14 +55,14 @@ def is_named(terms: Terms, principal: str | None) -> bool:
 def refusal(
     choice: Choice, row: Proposal, who: Requester, *, operator: bool = False
 ) -> tuple[str, str] | None:
-    """Why `who` may not make this decision, as an error type and a message; None where nothing
-    forbids it, or it is made already."""
+    """The reason why `who` may not make this decision, as an error type and a message; None if
+    `who` may, or if the decision was made already."""
     again = row.state != "APPROVED" and would_start(choice, row)
     if row.state != "PENDING" and not again:
         return None
     own = row.principal == who.principal
     why = barred(row, who, operator=operator)
-    # The principal that got the proposal may always reject it, and so may the operator.
+    # The principal that received the proposal may always reject it, and so may the operator.
     if why and (choice.approved or not (own or operator)):
         return "approval_not_allowed", WORDS[why]
     if choice.approved and row.terms is not None and row.terms.reason and not choice.why:
@@ -80,11 +81,11 @@ def completes(choice: Choice, row: Proposal, who: Requester) -> bool:
 def vote(
     tx: Transaction, choice: Choice, row: Proposal, who: Requester, *, edits: bool = False
 ) -> bool:
-    """Count an approval; whether it is the last one that the call needs.
+    """Count an approval; returns whether it is the last one that the call needs.
 
-    A person who has approved already changes nothing. Who edits the input approves it anew, for
-    nobody else has; where it must not be who asked for it, an editor asks, too, and approves
-    nothing.
+    A second approval of the same person changes nothing. An editor of the input approves the new
+    input, which nobody else has approved yet. If the requester may not approve, an editor counts as
+    a requester, too, and the edit is no approval.
     """
     if (terms := row.terms) is None:
         return True
@@ -109,8 +110,8 @@ def vote(
 
 
 def votes(row: Proposal) -> dict[str, Any]:
-    """How many approvals a call needs that a rule gives to people, how many it has, and of whom;
-    empty for any other."""
+    """The number of approvals that a call needs if a rule gives it to people, the number that it
+    has, and their authors; empty for any other call."""
     if row.terms is None or not _of_people(row.terms):
         return {}
     by = [vote.person or vote.who for vote in row.votes]
@@ -118,7 +119,8 @@ def votes(row: Proposal) -> dict[str, Any]:
 
 
 def standing(row: Proposal) -> str:
-    """The approvers of a call that waits for others, and those still needed, in words."""
+    """A text with the persons who have approved a call that waits for others, and with those still
+    needed."""
     if row.terms is None or not row.votes:
         return ""
     missing = row.terms.quorum - len(row.votes)
@@ -139,11 +141,11 @@ def _of_people(terms: Terms) -> bool:
 
 
 def _of_persons(terms: Terms) -> bool:
-    """Whether only those count of whom it is known whose principals they are."""
+    """Whether only approvers count whose person is known."""
     return terms.quorum > 1 or terms.not_requester
 
 
 def _asked(row: Proposal, who: Requester) -> bool:
-    """Whether `who` asked for the call, or has changed it: the principal, or the person behind."""
+    """Whether `who` asked for the call or changed it: the principal itself, or its person."""
     mine = {str(who.principal), person_of(who.principal)}
     return not mine.isdisjoint({row.principal, row.person, row.user, *row.editors} - {None})

@@ -34,8 +34,8 @@ _UNRECORDED = (
 async def accepted(
     write: Callable[[], Awaitable[T]], refused: Callable[[LedgerUnavailable], None]
 ) -> T:
-    """The result of `write`, which is called until the store accepts it; `refused` gets the error
-    of each other time, and may raise it to give up."""
+    """The result of `write`, which is called until the store accepts it. `refused` gets the error
+    of each failed attempt, and may raise it to end the attempts."""
     pause = 0.05
     while True:
         try:
@@ -64,7 +64,7 @@ class Writes:
         for task in self._background:
             task.get_loop().call_soon_threadsafe(task.cancel)
 
-    async def told(self, ids: Sequence[str], writing: Awaitable[T]) -> T:
+    async def notifying(self, ids: Sequence[str], writing: Awaitable[T]) -> T:
         """The result of `writing`; then requests that wait for these rows are notified."""
         try:
             written = await writing
@@ -80,7 +80,7 @@ class Writes:
     async def now_or_later(self, work: Work, ids: Sequence[str], then: Then = _nothing) -> None:
         """Run `work`; if the store is unavailable, run it `later`. Call `then` when it has run."""
         try:
-            await self.told(ids, self._store.run(work))
+            await self.notifying(ids, self._store.run(work))
         except LedgerUnavailable:
             self.later(work, ids, then)
         else:
@@ -100,7 +100,7 @@ class Writes:
 
         if not self._stopped:
             with suppress(LedgerUnavailable):
-                await accepted(lambda: self.told(ids, self._store.run(work)), refused)
+                await accepted(lambda: self.notifying(ids, self._store.run(work)), refused)
                 then()
 
     def summarise(self, proposed: int) -> None:

@@ -27,7 +27,7 @@ from sayso.listener.half_closed import CONTINUE
 from sayso.turns.output import Gathered
 from sayso.wire.encoding import encode_lines
 from sayso.wire.events import IntermittentUpdate
-from sayso.workers.running import Begun
+from sayso.workers.running import StartedTurn
 
 logger = logging.getLogger("sayso.server")
 SIGN_OF_LIFE = encode_lines([IntermittentUpdate("")])
@@ -47,7 +47,7 @@ class Connection(Protocol):
         ...
 
 
-class _Deaf:
+class _NoEvent:
     def set(self) -> None:
         """Do nothing: no task waits for the event."""
 
@@ -59,7 +59,7 @@ class Exchange:
     """
 
     __slots__ = (
-        "_begun",
+        "_turn",
         "_body",
         "_connection",
         "_endpoint",
@@ -73,7 +73,7 @@ class Exchange:
         "response_complete",
     )
 
-    message_event = _Deaf()
+    message_event = _NoEvent()
     """The event by which uvicorn's protocol wakes the cycle's task."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Exchange:
         self._connection = connection
         self._endpoint = endpoint
         self._principal = principal
-        self._begun: Begun | None = None
+        self._turn: StartedTurn | None = None
         self._stream: EventStream | None = None
         self._started = False
         self.keep_alive = keep_alive
@@ -118,8 +118,8 @@ class Exchange:
                 self._stream.when_ready(self._more)
             else:
                 self._gathered = Gathered()
-                self._begun = endpoint.host.begin(request, caller, self._gathered)
-                self._begun.running.on_end(self._ended)
+                self._turn = endpoint.host.begin(request, caller, self._gathered)
+                self._turn.running.on_end(self._ended)
         except Exception as error:
             self._refuse(error)
 
@@ -133,7 +133,7 @@ class Exchange:
             self._write(self._head(200, NDJSON, chunked=True))
 
     def probe(self) -> None:
-        """Send something that says nothing."""
+        """Send bytes that have no meaning to the client."""
         if self._stream is None:
             self._write(CONTINUE)
         elif not self._connection.flow.write_paused:
@@ -148,7 +148,7 @@ class Exchange:
     def left(self) -> None:
         """End the turn a moment later, so that an approval sent with the last bytes is carried
         out."""
-        if self._stream is None and self._begun is None:
+        if self._stream is None and self._turn is None:
             # No turn was started whose end would release the connection, so release it here.
             del self._connection
         else:
@@ -157,8 +157,8 @@ class Exchange:
     def _end(self) -> None:
         if self._stream is not None:
             self._stream.drop()
-        elif self._begun is not None and self._endpoint.cancels:
-            self._begun.running.cancel()
+        elif self._turn is not None and self._endpoint.cancels:
+            self._turn.running.cancel()
 
     def cut_off(self) -> None:
         """Answer now: the service has waited long enough for the turn to end."""
@@ -172,8 +172,8 @@ class Exchange:
 
     def _ended(self) -> None:
         """Send the whole reply of the turn, which has ended."""
-        assert self._begun is not None
-        error = self._endpoint.host.failure_of(self._begun)
+        assert self._turn is not None
+        error = self._endpoint.host.failure_of(self._turn)
         if self.response_complete:
             return
         if error is not None:
@@ -192,7 +192,7 @@ class Exchange:
             status, body, headers = self._endpoint.refusal(error)
         except Exception:
             # The waiting client must get an answer, as from uvicorn when an app fails.
-            logger.exception("a failure could not be told")
+            logger.exception("a failure could not be reported")
             self.keep_alive = False
             self._respond(500, b"Internal Server Error", kind=TEXT)
         else:

@@ -68,7 +68,7 @@ class WebSocket(WebSocketsSansIOProtocol):
             super().handle_parser_exception()
             return
         self._refused = True
-        last = self.queue.oversized() if isinstance(self.queue, _Told) else b""
+        last = self.queue.oversized() if isinstance(self.queue, _SocketQueue) else b""
         self.queue.put_nowait(
             {"type": "websocket.disconnect", "code": closed.code, "reason": closed.reason}
         )
@@ -111,7 +111,7 @@ class WebSocket(WebSocketsSansIOProtocol):
                 b"".join(self.frames).decode()
             except UnicodeDecodeError:
                 self.curr_msg_data_type = "bytes"
-        if isinstance(self.queue, _Told):
+        if isinstance(self.queue, _SocketQueue):
             # uvicorn pauses reading until the message is taken; here it is taken at once.
             self.read_paused, reads = True, not self.read_paused
             super().send_receive_event_to_app()
@@ -131,7 +131,7 @@ class WebSocket(WebSocketsSansIOProtocol):
             self.logger.exception("Exception in ASGI application\n")
             self.send_500_response()
         else:
-            if isinstance(self.queue, _Told):
+            if isinstance(self.queue, _SocketQueue):
                 # The connection stays after this task has ended.
                 self._forget_handshake()
                 return
@@ -143,11 +143,11 @@ class WebSocket(WebSocketsSansIOProtocol):
 
     def carry(self, socket: Socket) -> None:
         """Pass messages to `socket` from now on, instead of to `receive`."""
-        waiting, told = self.queue, _Told(socket)
-        self.queue = told  # type: ignore[assignment]
+        waiting, passing = self.queue, _SocketQueue(socket)
+        self.queue = passing  # type: ignore[assignment]
         while not waiting.empty():
-            told.put_nowait(waiting.get_nowait())
-        if self.read_paused and told.wants_more:
+            passing.put_nowait(waiting.get_nowait())
+        if self.read_paused and passing.wants_more:
             self.read_on()
 
     def read_on(self) -> None:
@@ -163,10 +163,14 @@ class WebSocket(WebSocketsSansIOProtocol):
     def retire(self, *, at_once: bool) -> None:
         """Stop reading, and close with 1012 once everything is answered, if the endpoint knows
         when."""
-        told = self.queue
-        if isinstance(told, _Told) and told.busy is not None and not self.transport.is_closing():
-            told.deaf = True
-            if not told.busy:
+        passing = self.queue
+        if (
+            isinstance(passing, _SocketQueue)
+            and passing.busy is not None
+            and not self.transport.is_closing()
+        ):
+            passing.retired = True
+            if not passing.busy:
                 self.shutdown()
 
     async def send(self, message: Any) -> None:
@@ -210,15 +214,15 @@ class WebSocket(WebSocketsSansIOProtocol):
             self.__dict__.pop(name, None)
 
 
-class _Told:
+class _SocketQueue:
     """Takes the place of uvicorn's queue: messages go to the Socket at once."""
 
-    __slots__ = ("_socket", "deaf", "wants_more")
+    __slots__ = ("_socket", "retired", "wants_more")
 
     def __init__(self, socket: Socket) -> None:
         self._socket: Socket | None = socket
         self.wants_more = True
-        self.deaf = False
+        self.retired = False
 
     @property
     def busy(self) -> bool | None:
@@ -232,7 +236,7 @@ class _Told:
         if socket is None:
             return
         if message["type"] == "websocket.receive":
-            if self.deaf:
+            if self.retired:
                 return
             text = message.get("text")
             self.wants_more = socket.received(text if text is not None else message["bytes"])

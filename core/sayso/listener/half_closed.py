@@ -1,7 +1,7 @@
-"""Clients that send no more: most have gone, some have only closed their half of the connection.
+"""Clients that send no more: most have left, some have only closed their half of the connection.
 
-Both send the same end. What tells them apart is what becomes of something that is sent to them: the
-system of one that has gone refuses it, and the connection is closed then.
+Both send the same end. A probe that is sent to them shows the difference: the system of a client
+that has left refuses it, and the connection is closed then.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from sayso.http.disconnect import A_MOMENT
 from sayso.listener.corked import CorkedTransport
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-"""What every client of HTTP/1.1 reads past, whether it has asked for it or not."""
+"""An interim answer, which every client of HTTP/1.1 skips, whether it has asked for it or not."""
 _CLOSED = 7
 _LONGEST = 5.0
 """Seconds between two looks, at most; the first are a moment apart."""
 
 
-def can_tell() -> bool:
+def is_detectable() -> bool:
     """Whether this system says that a connection was refused before more is written to it."""
     return sys.platform == "linux"
 

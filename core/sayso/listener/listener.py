@@ -65,7 +65,7 @@ def uvicorn_config(app: Any, config: Config) -> uvicorn.Config:
         log_level=None,
         access_log=debug,
         interface="asgi3",
-        # The address of the proxy has to stay, where it is the proxy that says who calls.
+        # If the proxy names the callers, the address of the proxy itself must be kept.
         proxy_headers="FORWARDED_ALLOW_IPS" in os.environ and config.auth.scheme != "proxy",
         server_header=False,
         timeout_keep_alive=server.timeout_keep_alive,
@@ -134,7 +134,7 @@ class Listener(uvicorn.Server):
         elif self._place is not None:
             # A terminal sends these to the whole group; the supervisor decides on their meaning.
             calls |= {signal.SIGINT: nothing, signal.SIGHUP: nothing}
-            asyncio.get_running_loop().add_reader(self._place.link, self._hear, self._place)
+            asyncio.get_running_loop().add_reader(self._place.link, self._follow, self._place)
         with answered(calls):
             yield
         if self._place is not None:
@@ -170,7 +170,7 @@ class Listener(uvicorn.Server):
             self.stop()
 
     async def _serve_on(self) -> None:
-        """Go on while balancers hear that this service ends, then leave."""
+        """Continue to serve while balancers notice that this service ends, then leave."""
         host: Any = self.config.app.host  # type: ignore[union-attr]
         host.leaving = True
         logger.info("stopping; new turns are taken for %g s more (lame_duck)", self._lame_duck)
@@ -191,10 +191,10 @@ class Listener(uvicorn.Server):
             os._exit(130)
         self.stop()
 
-    def _hear(self, place: Place) -> None:
+    def _follow(self, place: Place) -> None:
         loop = asyncio.get_running_loop()
         try:
-            numbers = place.told()
+            numbers = place.instruction()
         except BlockingIOError:
             return
         if numbers is None:
@@ -218,13 +218,13 @@ class Listener(uvicorn.Server):
                 )
 
     async def _abandon_port(self) -> None:
-        """Stop, and give up the port at once: nobody has the workers share it any more, so who
-        comes might wait at a socket that no one takes from, and a new service needs it."""
+        """Stop, and close the port at once. The workers no longer share it, so a client might wait
+        at a socket that nobody reads, and a new service needs the port."""
         await self._close_port()
         self.stop()
 
     async def _close_port(self) -> None:
-        """Listen no more, and have nobody wait at a socket that no one takes from."""
+        """Stop listening, and leave no client waiting at a socket that nobody reads."""
         await self._listen(set())
         self._closed = True
         for each in self._sockets:

@@ -14,7 +14,7 @@ from sayso.http.disconnect import A_MOMENT
 from sayso.http.endpoints import ChatEndpoint, Headers
 from sayso.listener.corked import CorkedTransport
 from sayso.listener.exchange import Exchange
-from sayso.listener.half_closed import CONTINUE, HalfClosed, can_tell
+from sayso.listener.half_closed import CONTINUE, HalfClosed, is_detectable
 from sayso.listener.keep_alive import Flow, idle_connections
 from sayso.listener.unchunked import Unchunked
 from sayso.service.ports import serves_on
@@ -104,7 +104,7 @@ class Http(HttpToolsProtocol):
         cycle.keep_alive = False
         if self._continues:
             return True
-        if can_tell() and self._probed(cycle):
+        if is_detectable() and self._probed(cycle):
             HalfClosed(self.transport, self.loop)
         else:
             self.loop.call_later(A_MOMENT, self.transport.close)
@@ -173,7 +173,7 @@ class Http(HttpToolsProtocol):
         if self._offers():
             return
         self._in_head = False
-        exchange = self._exchange_begun()
+        exchange = self._new_exchange()
         if exchange is not None:
             self.cycle = self._exchange = exchange
             return
@@ -194,7 +194,7 @@ class Http(HttpToolsProtocol):
         if not modern:
             self.cycle.__class__ = Unchunked
 
-    def _exchange_begun(self) -> Exchange | None:
+    def _new_exchange(self) -> Exchange | None:
         """The request as one that needs no task; None if anything about it is unusual."""
         if self._chat is None or self.expect_100_continue:
             return None

@@ -116,7 +116,7 @@ class Turn:
 
 def unused_id(id_: str, used: dict[str, int], longest: int | None = None) -> str:
     """The id of a call, or if it is in `used`, the id with the next free number behind it, of at
-    most `longest` characters; what is given is added to `used`.
+    most `longest` characters. The id that is returned is added to `used`.
 
     Some providers count from zero in each reply, and requests may be made at the same time.
     """
@@ -217,10 +217,10 @@ ModelEvent = TextDelta | Thought | ToolStart | Reply
 class Model(Protocol):
     """A language model; make one instance for each service. It is used from several event loops.
 
-    What is bound to an event loop (HTTP clients) is made with `sayso.per_loop`. One whose `stream`
-    never blocks the event loop may say so by an attribute `never_blocks = True`, which spares each
-    call the way to another loop. One that knows how many tokens it can read says so by an attribute
-    `context_window`, one that takes images or documents names their media types in
+    Objects that are bound to an event loop (HTTP clients) are made with `sayso.per_loop`. One whose
+    `stream` never blocks the event loop may say so by an attribute `never_blocks = True`, which
+    spares each call the way to another loop. One that knows how many tokens it can read says so by
+    an attribute `context_window`, one that takes images or documents names their media types in
     `takes_attachments`.
     """
 

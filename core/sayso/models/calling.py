@@ -20,7 +20,7 @@ def stream_of(model: Model, code: UserCode) -> Callable[[Ask], AsyncIterator[Mod
     return None
 
 
-async def begun(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelEvent]:
+async def events_of(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelEvent]:
     """The events of a user's model whose `stream` may block before its events."""
 
     async def begin() -> AsyncIterator[ModelEvent]:

@@ -17,11 +17,11 @@ FIRST_BYTE = 10
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Connection:
-    """What `[model]` and `[model.options]` say of the connection (`settings` of a factory).
+    """The settings of `[model]` and `[model.options]` for a connection (`settings` of a factory).
 
     `timeout` is the silence between two pieces of an answer, `first_byte_timeout` that before the
-    first, both in seconds; `retries` counts further calls before the first piece. `extra_body` goes
-    into each request, `omit` names what is left out of it.
+    first, both in seconds; `retries` counts further calls before the first piece. `extra_body` is
+    added to each request, `omit` names the fields to leave out of it.
     """
 
     base_url: str = ""

@@ -42,18 +42,18 @@ class Fallback:
         """The events of the first model that has any; raises the first one's ModelError."""
         first: ModelError | None = None
         for number, model in enumerate(self.models):
-            # What a hook chose, it chose for the first.
+            # A hook chose this model or key for the first provider only.
             asked = ask if number == 0 else replace(ask, model="", key="")
-            begun = False
+            started = False
             try:
                 events: Any = model.stream(asked)
                 async with aclosing(events):
                     async for event in events:
-                        begun = True
+                        started = True
                         yield event
                 return
             except ModelError as error:
-                if begun:
+                if started:
                     raise
                 first = first or error
                 more = self.models[number + 1 :]

@@ -139,27 +139,27 @@ async def retried(
     retries: int,
     mended: Callable[[ModelError], Awaitable[bool]] | None = None,
 ) -> AsyncGenerator[ModelEvent, None]:
-    """The events of `attempt()`, called again after a passing fault if nothing was yielded yet.
+    """The events of `attempt()`, called again after a temporary fault if nothing was yielded yet.
 
-    Whatever it raises becomes the ModelError that `failure` makes of it. `mended` says of one
-    whether the next attempt will differ, by a renewed key or without what was refused: then it is
-    made at once, and does not count.
+    `failure` converts each of its errors to a ModelError. `mended` says whether the next attempt
+    after that error will differ, by a renewed key or without the refused parameter: then it is made
+    at once, and does not count.
     """
     number = 0
     while True:
-        begun = False
+        started = False
         try:
             async with aclosing(attempt()) as events:
                 async for event in events:
-                    begun = True
+                    started = True
                     yield event
             return
         except Exception as error:
             failed = failure(error)
-        if not begun and mended is not None and await mended(failed):
+        if not started and mended is not None and await mended(failed):
             continue
         pause = _pause(failed, number)
-        if begun or number == retries or pause is None:
+        if started or number == retries or pause is None:
             # Raised outside the handler so that it keeps no reference to the client's error, and
             # its request.
             raise failed
@@ -176,9 +176,9 @@ def _pause(error: ModelError, number: int) -> float | None:
     return wait if wait <= LONGEST_WAIT else None
 
 
-def cut_off(provider: str, *, begun: bool) -> ModelError:
-    """The error for a stream that ended too early; `begun`: after a first event of the format."""
-    if begun:
+def cut_off(provider: str, *, started: bool) -> ModelError:
+    """The error for a stream that ended too early; `started`: after a first event of the format."""
+    if started:
         return fault(provider, "connection", "it ended before it was complete")
     return fault(provider, "protocol", "it is no stream of events")
 

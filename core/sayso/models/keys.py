@@ -84,7 +84,7 @@ def _source(place: str, model: str, folder: Path) -> Callable[[], str]:
         except ConfigError:
             raise
         except Exception as error:
-            # What a command or function says as it fails may hold a key.
+            # The message of a failed command or function may contain a key.
             why = f"{type(error).__name__}: {error.strerror}" if isinstance(error, OSError) else ""
             shown = why or type(error).__name__
             raise ConfigError(

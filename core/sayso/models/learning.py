@@ -1,7 +1,7 @@
-"""What a model was found not to take: learnt from its refusals, kept while the service runs.
+"""The parameters that a model refuses: learnt from its refusals, kept while the service runs.
 
-Which parameters a model takes is known for most by name. A refusal that names another one is
-answered by the same call without it, and from then on it is left out.
+For most models the accepted parameters are known by the model's name. If a refusal names another
+one, the same call is made without it, and from then on the parameter is left out.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _LEAST_ANSWER = 1024
 
 
 class Learned:
-    """What one model does not take. `optional` are the keys of its requests, dotted where they are
-    nested, that can be left out; `limits` those of them that bound the answer."""
+    """The parameters that one model refuses. `optional` are the keys of its requests that can be
+    left out, with dots for nested ones; `limits` are those of them that limit the answer."""
 
     def __init__(
         self,

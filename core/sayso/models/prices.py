@@ -1,4 +1,4 @@
-"""What model calls cost, from the offline table of `genai-prices`."""
+"""The prices of model calls, from the offline table of `genai-prices`."""
 
 from __future__ import annotations
 

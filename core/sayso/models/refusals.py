@@ -1,7 +1,7 @@
-"""What a provider says as it refuses a call: why, what of the request, under which number.
+"""The parts of a provider's refusal: the reason, the refused parameter and the request id.
 
-Its words may repeat a key or the conversation, so they are for the log, without what is secret,
-and what callers read is a sentence of ours.
+Its text may repeat a key or the conversation. Therefore it goes to the log only, without secrets,
+and callers read a sentence of Sayso's.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _KINDS: Mapping[int, ModelErrorKind] = {
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the body of a refusal says; empty texts where it says nothing."""
+    """The parts of a refusal's body; texts that it does not state are empty."""
 
     message: str = ""
     parameter: str = ""
@@ -81,7 +81,7 @@ class Said:
 
 
 def said_in(body: object) -> Said:
-    """What a refusal's `body` says, JSON as text or bytes or read already, whatever its form."""
+    """The parts of a refusal's `body`, which is JSON as text, as bytes or parsed, in any form."""
     if isinstance(body, bytes | str):
         text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
         try:
@@ -103,7 +103,7 @@ def said_in(body: object) -> Said:
 
 
 def kind_of(status: int, said: Said) -> ModelErrorKind:
-    """What kind of refusal it is; providers use one status for many."""
+    """The kind of the refusal; providers use one status for many kinds."""
     words = f"{said.code} {said.message}"
     if status in (400, 402, 403, 413, 422, 429) and _QUOTA.search(words):
         return "quota"

@@ -30,7 +30,7 @@ def sent_keys(schema: Mapping[str, Any]) -> dict[str, str]:
     """
     properties = schema.get("properties", {})
     taken = {key for key in properties if _KEY.fullmatch(key)}
-    fitting: dict[str, str] = {}
+    renamed_keys: dict[str, str] = {}
     for key in properties:
         if key not in taken:
             clean, number = re.sub(r"[^a-zA-Z0-9_.-]", "_", key)[:60], 2
@@ -38,8 +38,8 @@ def sent_keys(schema: Mapping[str, Any]) -> dict[str, str]:
             while fresh in taken:
                 fresh, number = f"{clean}_{number}", number + 1
             taken.add(fresh)
-            fitting[key] = fresh
-    return fitting
+            renamed_keys[key] = fresh
+    return renamed_keys
 
 
 def renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ NOT_RECORDED = "Error: no result of this call is recorded"
 _BEGINNING = "(the conversation begins here)"
 _CONTINUE = "(go on)"
 IdForm = Callable[[str], str]
-"""What makes of a call's id one in the form that a provider asks for."""
+"""A function that converts a call's id to the form that a provider requires."""
 _Sent = tuple[str, str]
 """A call's id in the turn, and the one that is sent."""
 

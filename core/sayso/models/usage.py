@@ -1,4 +1,5 @@
-"""What the model calls of a turn took: for the reply, for event handlers, and for the log."""
+"""The tokens and prices of a turn's model calls: for the reply, for event handlers, and for the
+log."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from sayso.wire.events import ModelCalled
 log = logging.getLogger("sayso.models")
 
 Price = Callable[[str, str, Usage], float | None]
-"""What a call costs in US dollars, by provider, model and usage; None where nobody knows."""
+"""The price of a call in US dollars, by provider, model and usage; None if it is not known."""
 _COUNTS = (
     "input_tokens",
     "output_tokens",
@@ -51,7 +52,7 @@ def called(
 
 def counted(calls: Sequence[ModelCalled]) -> dict[str, Any]:
     """`meta_data.usage` of a turn with these calls; empty where no provider counted anything."""
-    each = [_told(call) for call in calls if call.input_tokens or call.output_tokens]
+    each = [_shown(call) for call in calls if call.input_tokens or call.output_tokens]
     if not each:
         return {}
     total: dict[str, Any] = {name: sum(one[name] for one in each) for name in _COUNTS}
@@ -60,7 +61,7 @@ def counted(calls: Sequence[ModelCalled]) -> dict[str, Any]:
     return {**total, "calls": each}
 
 
-def _told(call: ModelCalled) -> dict[str, Any]:
-    told: dict[str, Any] = {"model": f"{call.provider}:{call.model}"}
-    told |= {name: getattr(call, name) for name in _COUNTS}
-    return told | ({} if call.price is None else {"price_usd": call.price})
+def _shown(call: ModelCalled) -> dict[str, Any]:
+    shown: dict[str, Any] = {"model": f"{call.provider}:{call.model}"}
+    shown |= {name: getattr(call, name) for name in _COUNTS}
+    return shown | ({} if call.price is None else {"price_usd": call.price})

@@ -143,7 +143,8 @@ class Plugins:
 
     @property
     def decide_by_id(self) -> bool:
-        """Whether routes of an active plugin list what waits, and take decisions by ids alone."""
+        """Whether routes of an active plugin list pending calls and accept decisions by ids
+        alone."""
         return any(getattr(active.plugin, "decides_by_id", False) for active in self._active)
 
     def get(self, name: str) -> object | None:

@@ -50,7 +50,7 @@ SWITCHES = ("a2a", "mcp")
 
 
 SCHEMES = ("jwt",)
-"""The plugins that are a value of `auth.scheme`."""
+"""The plugins whose name is a value of `auth.scheme`."""
 
 
 class Installed(NamedTuple):
@@ -192,7 +192,7 @@ def _switched(config: Config, value: bool, in_file: bool | None = None) -> dict[
 
 
 def _of_scheme(config: Config) -> dict[str, str]:
-    """The plugin that asks callers who they are, as `auth.scheme` wants it: active in any case."""
+    """The plugin for `auth.scheme`, which is active in any case."""
     if config.auth.scheme not in SCHEMES:
         return {}
     origin = config.origin("auth.scheme").text

@@ -31,7 +31,7 @@ class Plugin:
     - `own_process`: if true, its `lifespan` is entered once a service, not once a process.
     - `decides_by_id`: if true, its routes list pending calls and take decisions by id alone. They
       check each request by `check_access`, and the start prints their token without `[auth]`.
-    - `public_paths`: paths of static files that belong to nobody: GET and HEAD of them are answered
+    - `public_paths`: paths of static files that are public: GET and HEAD of them are answered
       without authentication.
     - `page`: the one of these that a person should see first. `/` leads there, unless something
       else is served at `/`.

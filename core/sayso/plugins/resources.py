@@ -34,7 +34,7 @@ async def resources(host: Host, plugins: Plugins) -> AsyncIterator[None]:
     leaving: asyncio.Future[None] = here.create_future()
     stop: list[Any] = []
 
-    def tell(error: PluginError) -> None:
+    def report_blocked(error: PluginError) -> None:
         # The loop may already be closed.
         with suppress(RuntimeError):
             here.call_soon_threadsafe(_settle, blocked, error)
@@ -43,7 +43,7 @@ async def resources(host: Host, plugins: Plugins) -> AsyncIterator[None]:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         stop.append(partial(loop.call_soon_threadsafe, ended.set))
         sources = opened(host.agent.sources, host, host.agent.gather_tools)
-        async with plugins.resources(host, tell), sources:
+        async with plugins.resources(host, report_blocked), sources:
             here.call_soon_threadsafe(_settle, started, None)
             await ended.wait()
             with suppress(RuntimeError):

@@ -65,15 +65,15 @@ def start_child(
     """A process that runs `command` in `place`, with these sockets and the token of the start.
     Raises OSError if none can be started."""
     ours, theirs = socket.socketpair()
-    with theirs, ExitStack() as unless_begun:
-        unless_begun.enter_context(ours)
-        secret = unless_begun.enter_context(_holding(token))
+    with theirs, ExitStack() as unless_started:
+        unless_started.enter_context(ours)
+        secret = unless_started.enter_context(_holding(token))
         link, held, *numbers = inherited = [x.fileno() for x in (theirs, secret, *listening)]
         values = {**place, "link": link, "listening": numbers, "token": held}
         process = subprocess.Popen(
             command, env=os.environ | {VARIABLE: json.dumps(values)}, pass_fds=inherited
         )
-        unless_begun.pop_all()
+        unless_started.pop_all()
         secret.close()
     ours.setblocking(False)
     own = place["own"]
@@ -81,8 +81,8 @@ def start_child(
 
 
 def _holding(token: str) -> socket.socket:
-    """A socket from which the token can be read, once. Not in the environment: every tool that can
-    read a file can read that."""
+    """A socket from which the token can be read once. The environment would not do: every tool that
+    can read a file can read it."""
     ours, theirs = socket.socketpair()
     with ours:
         ours.sendall(token.encode())

@@ -71,7 +71,7 @@ class Life:
             "state": self.state,
         }
         try:
-            await self._app(scope, self._messages.get, self._hear)
+            await self._app(scope, self._messages.get, self._on_message)
         except BaseException as error:
             # Plugins and routers may raise anything; without its app nothing could be served.
             self._error = error
@@ -79,7 +79,7 @@ class Life:
             for answered in self._answered.values():
                 answered.set()
 
-    async def _hear(self, message: dict[str, Any]) -> None:
+    async def _on_message(self, message: dict[str, Any]) -> None:
         _, phase, outcome = message["type"].split(".")
         # Any other message is a failure; Starlette sends its trace just before it raises the cause.
         if outcome == "complete":

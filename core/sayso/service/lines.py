@@ -19,21 +19,22 @@ ON = "  | "
 """The beginning of each further line of a record: of a trace."""
 _TRACE = "\n%s"
 LONGEST = 8192
-"""Characters of a value in JSON; of a longer one the beginning stays, and the cut is said."""
+"""Most characters of a value in JSON; a longer one is cut off, with a note."""
 _OTHERS = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",
     "asctime",
     "taskName",
-    "color_message",  # uvicorn's, the text once more
+    "color_message",  # uvicorn's: the text once more
 }
-"""What is no field of a record: what each one has, and what libraries add for themselves."""
+"""Attributes that are no fields: those that every record has, and those that libraries add for
+themselves."""
 
 _context: ContextVar[Mapping[str, str] | None] = ContextVar("sayso_log_fields", default=None)
 
 
 @contextmanager
-def told_with(**more: str) -> Iterator[None]:
-    """Add fields to each record that is written within the block, by whatever it starts, too."""
+def adding_fields(**more: str) -> Iterator[None]:
+    """Add fields to each log record that the block writes, and that tasks write which it starts."""
     token = _context.set({**(_context.get() or {}), **more})
     try:
         yield
@@ -70,9 +71,9 @@ class LineFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """One JSON object a record, in one line.
 
-    It has `timestamp` (RFC 3339, UTC), `level`, `logger`, `event` (what the record says), the
-    fields given by `extra`, `exception` where there is one, and `trace_id` and `span_id` of the
-    current span where OpenTelemetry is loaded.
+    It has `timestamp` (RFC 3339, UTC), `level`, `logger`, `event` (the record's message), the
+    fields given by `extra`, `exception` if there is one, and `trace_id` and `span_id` of the
+    current span if OpenTelemetry is loaded.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -95,8 +96,8 @@ class JsonFormatter(logging.Formatter):
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """The texts and numbers that a record carries beside what it says: by `extra` and by
-    `told_with`."""
+    """The texts and numbers that a record carries beside its message: those of `extra` and of
+    `adding_fields`."""
     given = {
         name: value
         for name, value in vars(record).items()
@@ -117,7 +118,7 @@ def _value(value: object) -> object:
 
 
 def _word(value: object) -> str:
-    """A value behind its name; quoted where it is no single word."""
+    """A value after its name; quoted if it is not a single word."""
     text = str(_value(value))
     plain = text.isprintable() and not any(c in text for c in " \"'=")
     return text if text and plain else json.dumps(text, ensure_ascii=False)

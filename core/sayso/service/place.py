@@ -28,7 +28,7 @@ class Place:
     `listening` are the sockets of all workers; `own` is the number of the one that this worker
     listens on until directed otherwise. `first` is true for the child that announces the service;
     `guarded` if callers of the service have had to authenticate. `token` is the token of the start,
-    the same in every process.
+    and it is the same in every process.
     """
 
     def __init__(self, values: dict[str, Any]) -> None:
@@ -77,7 +77,7 @@ class Place:
         with suppress(OSError):
             self.link.sendall(b'{"closed": true}\n')
 
-    def told(self) -> set[int] | None:
+    def instruction(self) -> set[int] | None:
         """The supervisor's last instruction, once `link` is readable: the sockets to listen on.
 
         None if the supervisor is gone. Raises BlockingIOError if the instruction is not complete

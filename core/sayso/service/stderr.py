@@ -22,13 +22,13 @@ LINGER = 1.0
 
 
 class StandardError(logging.StreamHandler[TextIO]):
-    """Writes records to standard error; while that is a full pipe, they wait in a queue.
+    """Writes records to standard error; while that is a full pipe, they are queued.
 
-    With `named` each has its time, level and logger before it. None can be forged: what a record
-    says stands in one line, a trace in lines that begin with `  | `. With `as_json` each is one
-    JSON object in one line.
+    With `named` each is preceded by its time, level and logger. None can be forged: the message is
+    on one line, a trace on lines that begin with ` | `. With `as_json` each is one JSON object in
+    one line.
 
-    A blocking write would hold up the code that logs, such as the loop that answers every request.
+    A blocking write would block the code that logs, such as the loop that answers every request.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ class Supervisor:
         self._children: list[Child] = []
         self._renewing: list[Child] | None = None
         self._renew_all = False
-        self._tell = False
+        self._first_announces = False
         self._selector = selectors.DefaultSelector()
         self._signals, self._alarm = socket.socketpair()
         self._got: list[int] = []
@@ -101,7 +101,7 @@ class Supervisor:
             if key.data is None:
                 self._signals.recv(64)
             else:
-                self._hear(key.data)
+                self._read_reports(key.data)
         while self._got:
             self._on_signal(self._got.pop(0))
         for child in list(self._children):
@@ -142,8 +142,8 @@ class Supervisor:
             return
         missing = self._workers - len(self._of("worker"))
         for _ in range(missing):
-            begun = self._start("worker", first=self._reload or not self._served)
-            if not (begun and self._served):
+            started = self._start("worker", first=self._reload or not self._served)
+            if not (started and self._served):
                 return
         # One at a time, counting an ending one: two would compete for the plugins' ports.
         if (
@@ -197,7 +197,7 @@ class Supervisor:
         own = [child.own for child in self._of("worker")]
         return min(range(len(self._listening)), key=own.count)
 
-    def _hear(self, child: Child) -> None:
+    def _read_reports(self, child: Child) -> None:
         messages = child.said()
         if messages is None:
             self._selector.unregister(child.link)
@@ -236,7 +236,7 @@ class Supervisor:
 
     def _forget(self, child: Child) -> None:
         if child.link.fileno() in self._selector.get_map():
-            self._hear(child)  # read its last report
+            self._read_reports(child)  # read its last report
         if child.link.fileno() in self._selector.get_map():
             self._selector.unregister(child.link)
         child.link.close()
@@ -339,7 +339,7 @@ class Supervisor:
             self._renew_all = False
             # The settings may have changed, and the first child with the new ones reports what they
             # allow.
-            self._tell = True
+            self._first_announces = True
             self._renewing = self._of("worker") + self._of("plugins")
         if self._renewing is None:
             return
@@ -356,8 +356,8 @@ class Supervisor:
         if old.role == "plugins":
             self._end(old)
         else:
-            tells, self._tell = self._tell, False
-            self._start("worker", first=tells, replaces=old)
+            announces, self._first_announces = self._first_announces, False
+            self._start("worker", first=announces, replaces=old)
 
     def _is_whole(self) -> bool:
         """Whether every process that should be there serves."""

@@ -49,8 +49,8 @@ class Tool(Generic[P, R]):
 
     - `timeout`: in seconds; None means without one.
     - `editable`: the parameters whose values an approver may change; True means all of them.
-    - `unattended`: the service may start an approved call by itself, also if the function takes a
-      session or RequestContext, of which it then gets the recorded fields alone.
+    - `unattended`: the service may start an approved call by itself, even if the function takes a
+      session or RequestContext, of which it then gets only the recorded fields.
     - `read_only`, `destructive` and `title`: hints for MCP clients; None gives no hint.
     - `version`: an approval is valid for the tool of this version. Without one it is valid for the
       tool with this source, schema and these hints.
@@ -142,7 +142,7 @@ class Tool(Generic[P, R]):
 
     @property
     def needs_caller(self) -> bool:
-        """Whether the function gets something of its caller's, without which it must not run."""
+        """Whether the function gets something from its caller without which it must not run."""
         reads = "session" in self._injected.values() or self.reads_context
         return reads and not self.unattended
 
@@ -164,7 +164,7 @@ class Tool(Generic[P, R]):
 
     @property
     def inner_secrets(self) -> Sequence[tuple[str, Any]]:
-        """The defaults that hold secrets, those of fields of models within parameters among them,
+        """The defaults that contain secrets, including those of fields of models within parameters,
         each with its field's name."""
         return self._inputs.secret_defaults
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from sayso.errors import ToolInputError
 from sayso.tools.references import References
+from sayso.trees import inside
 
 VALUES = 20_000
 """Most values in a schema."""
@@ -102,11 +103,7 @@ def _measured(input: Any, texts: bool) -> tuple[int, int, int]:
 
 
 def _below(level: Sequence[Any]) -> Iterator[Any]:
-    for value in level:
-        if isinstance(value, dict):
-            yield from value.values()
-        elif isinstance(value, list | tuple):
-            yield from value
+    return itertools.chain.from_iterable(map(inside, level))
 
 
 class _Part:
@@ -218,16 +215,16 @@ class _Table:
     def _level(self, below: _Costs) -> _Costs:
         costs: _Costs = {}
         for part in self._parts.order:
-            fits = told = part.weight
+            fits = explained = part.weight
             for other in part.same:
                 fits += costs[id(other)][0]
-                told += costs[id(other)][1]
+                explained += costs[id(other)][1]
             for other in part.fit:
                 fits += costs[id(other)][0]
-                told += sum(costs[id(other)])
+                explained += sum(costs[id(other)])
             inside = self._inside(part, below) if below else (0, 0)
             times = 1 + self._width if part.widely else 1
-            costs[part.key] = ((fits + inside[0]) * times, (told + inside[1]) * times)
+            costs[part.key] = ((fits + inside[0]) * times, (explained + inside[1]) * times)
         return {key: (min(a, _CAP), min(b, _CAP)) for key, (a, b) in costs.items()}
 
     def _inside(self, part: _Part, below: _Costs) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from sayso.tools.inputs import dropped, holds_secret_type
 from sayso.tools.validation import explained, unknown
 
 _KEPT_WHOLE = frozenset(("any", "bool", "float", "int", "literal", "none", "str"))
-"""The types of pydantic's core schemas that drop nothing of a value, and call nobody's code."""
+"""The types of pydantic's core schemas that drop nothing of a value and call no user code."""
 
 
 def dumped(instance: BaseModel, name: str) -> list[Any]:
@@ -68,8 +68,8 @@ def may_drop(schema: Any) -> bool:
 
 
 def arguments_may_drop(schema: Mapping[str, Any]) -> bool:
-    """Whether an argument may hold less than was sent, in the model of a signature with this core
-    schema of pydantic's; the model itself refuses or takes further keys."""
+    """Whether an argument may hold less than the client sent. `schema` is pydantic's core schema of
+    a signature's model; the model itself refuses further keys or keeps them."""
     inner = schema.get("schema", {})
     if schema.get("type") != "model" or inner.get("type") != "model-fields":
         return may_drop(schema)
@@ -78,7 +78,8 @@ def arguments_may_drop(schema: Mapping[str, Any]) -> bool:
 
 
 def _keeps_all(schema: Mapping[str, Any]) -> bool:
-    """Whether a value surely holds all that was sent of it: a scalar, or a list of such values."""
+    """Whether a value surely keeps everything that the client sent of it: a scalar, or a list of
+    such values."""
     match schema:
         case {"type": "nullable" | "default", "schema": inner}:
             return _keeps_all(inner)
@@ -88,8 +89,8 @@ def _keeps_all(schema: Mapping[str, Any]) -> bool:
 
 
 def secret_defaults(schema: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Each default in pydantic's core `schema` that holds a secret, however deep the field is, with
-    the name of that field."""
+    """Each default in pydantic's core `schema` that contains a secret, however deep the field is,
+    with the name of that field."""
     rest, seen = [(name, schema)], set[int]()
     while rest:
         name, node = rest.pop()

@@ -120,7 +120,7 @@ def _defaults(tool: Identified) -> Iterator[tuple[str, str | None]]:
 
 
 def _inner(tool: Identified) -> Iterator[list[str]]:
-    """The secrets within parameters, which no schema tells."""
+    """The secrets within parameters, which are not in any schema."""
     for name, value in tool.inner_secrets:
         if (found := steady(value)) is not UNSTEADY:
             yield [name, _keyed(tool, name, canonical(found))]
@@ -133,7 +133,7 @@ def _kept(tool: Identified, name: str, text: bytes) -> str:
 
 
 def _keyed(tool: Identified, name: str, text: bytes) -> str:
-    # Keyed, and slow to guess from: the ledger keeps what is made of it.
+    # Keyed, and slow to guess from: the ledger keeps the digest made of it.
     salt = f"sayso:{tool.name}:{name}".encode()
     return hashlib.scrypt(text, salt=salt, n=2**12, r=8, p=1).hex()
 

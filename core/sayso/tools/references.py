@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
+
+from sayso.trees import walk
 
 
 class References:
@@ -17,7 +18,9 @@ class References:
         own = root.get(self._id)
         self._own = own.rstrip("#") if isinstance(own, str) else ""
         self._anchors: dict[str, list[dict[str, Any]]] = {}
-        for schema in _mappings(root):
+        for schema in walk(root):
+            if not isinstance(schema, dict):
+                continue
             for keyword in ("$anchor", "$dynamicAnchor"):
                 if isinstance(name := schema.get(keyword), str):
                     self._anchors.setdefault(name, []).append(schema)
@@ -64,13 +67,3 @@ class References:
 def _references(schema: dict[str, Any]) -> list[str]:
     values = (schema.get(key) for key in ("$ref", "$dynamicRef", "$recursiveRef"))
     return [value for value in values if isinstance(value, str)]
-
-
-def _mappings(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict):
-        yield value
-        for part in value.values():
-            yield from _mappings(part)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _mappings(part)

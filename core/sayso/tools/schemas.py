@@ -72,7 +72,8 @@ class Inputs(Protocol):
 
     @property
     def secret_defaults(self) -> Sequence[tuple[str, Any]]:
-        """The defaults that hold secrets, also of fields within fields, with the fields' names."""
+        """The defaults that contain secrets, also of fields within fields, with the fields'
+        names."""
         ...
 
     def read(self, input: Mapping[str, Any]) -> Arguments:

@@ -70,7 +70,7 @@ async def opened(
     """Open the sources concurrently; close them at the end."""
     are_open = False
 
-    def heard() -> None:
+    def on_change() -> None:
         # If two sources have tools of one name, the first source in the list wins, not the first to
         # answer.
         if are_open:
@@ -79,7 +79,7 @@ async def opened(
     async with AsyncExitStack() as stack:
         for source in sources:
             stack.push_async_callback(_close, source)
-        await asyncio.gather(*(source.open(host, heard) for source in sources))
+        await asyncio.gather(*(source.open(host, on_change) for source in sources))
         are_open = True
         changed()
         yield

@@ -14,11 +14,11 @@ from sayso.conversation import approvals
 from sayso.decisions.deed import carrying_out, platform_of_call
 from sayso.decisions.execution import change_of, record, state_of
 from sayso.decisions.settling import Settled
-from sayso.decisions.starts import NOT_BEGUN
+from sayso.decisions.starts import NOT_STARTED
 from sayso.errors import AgentError, Blocked, Busy, ModelError, Silence, TurnTimeout
 from sayso.gate import Outcome
 from sayso.ledger import Proposal, State
-from sayso.ledger.beginnings import NotBegun
+from sayso.ledger.beginnings import CallNotStarted
 from sayso.ledger.choices import Decided, Grant, begin_all
 from sayso.turns.continuation import Given
 from sayso.turns.ending import Answer, suspended
@@ -41,11 +41,12 @@ from sayso.workers.code import is_coroutine_function
 _ANSWERS = (AgentError, ModelError, Blocked, Busy, Silence, TurnTimeout)
 """Exceptions of a callable that already say how the turn ends."""
 _FAILED = "Error: the agent failed while it carried this out"
-"""The outcome of calls during which a callable raised: its error is in the log, not for callers."""
+"""The outcome of calls during which a callable raised: its error is in the log, since callers must
+not read it."""
 
 
 async def ask_function(given: Given, out: Output) -> Answer:
-    """Let the agent's function answer, with the decisions that it has to carry out; each is given
+    """Let the agent's function answer. It gets the decisions that it has to carry out, each one
     once."""
     request, settled = given.request, given.settled
     if settled.decided.rows:
@@ -60,7 +61,7 @@ async def ask_function(given: Given, out: Output) -> Answer:
     except Exception as error:
         raise AgentError from error
     if isinstance(said.reply, str):
-        # For a text-only reply: the part not streamed yet.
+        # Send the part of a text-only reply that was not streamed yet.
         if said.reply and out.say(said.reply):
             await out.caught_up()
         return Answer("end_turn", settled)
@@ -73,7 +74,7 @@ async def ask_function(given: Given, out: Output) -> Answer:
 
 def _to_carry_out(decided: Decided, context: RequestContext) -> tuple[DecidedCall, ...]:
     granted = [decided.rows[grant.proposal.id] for grant in decided.grants]
-    given = sorted([*granted, *decided.told], key=lambda row: row.order)
+    given = sorted([*granted, *decided.acknowledged], key=lambda row: row.order)
     return tuple(_decided(row, context) for row in given)
 
 
@@ -106,16 +107,17 @@ async def _carry_out(given: Given, out: Output) -> tuple[Said, Settled]:
 
 
 async def _give_up(given: Given, watched: Watched, work: asyncio.Future[Any]) -> NoReturn:
-    """End the turn: what is carried out goes on and is recorded when it ends, and nobody waits for
-    that."""
+    """End the turn. Calls that the callable carries out continue and are recorded when they end,
+    without a request that waits for them."""
     engine, decided = given.request.engine, given.settled.decided
     _abandoned.add(work)
     work.add_done_callback(_forget)
     if decided.grants[0].withdraw():
-        # The function says first that this one begins, and so does none of them.
+        # The function has to say that it begins the first call; after the cancellation it begins
+        # none of them.
         work.cancel()
-        await engine.ledger.give_back(decided.grants, decided.told, refused=True)
-        raise Busy(NOT_BEGUN)
+        await engine.ledger.give_back(decided.grants, decided.acknowledged, refused=True)
+        raise Busy(NOT_STARTED)
     watched.abandon()
     for grant in decided.grants:
         await engine.ledger.abandon(grant)
@@ -128,7 +130,8 @@ _abandoned: set[asyncio.Future[Any]] = set()
 def _forget(work: asyncio.Future[Any]) -> None:
     _abandoned.discard(work)
     if not work.cancelled():
-        # Its error is recorded with its calls.
+        # Read its error, which asyncio would log otherwise; it is recorded with the function's
+        # calls.
         work.exception()
 
 
@@ -144,9 +147,9 @@ async def _carried(given: Given, watched: Watched, out: Output) -> tuple[Said, S
             said = await reply_of(request, out, begin=begin, place=given.place, context=context)
         finally:
             watched.end()
-    except NotBegun:
-        await request.engine.ledger.give_back(grants, decided.told, refused=True)
-        raise Busy(NOT_BEGUN) from None
+    except CallNotStarted:
+        await request.engine.ledger.give_back(grants, decided.acknowledged, refused=True)
+        raise Busy(NOT_STARTED) from None
     except Exception:
         outcome = Outcome("FAILED", _FAILED, time.perf_counter() - start)
         change = _change(request, before)
@@ -168,7 +171,7 @@ def _begin(grants: Sequence[Grant], watched: Watched) -> None:
 def _outcomes(
     request: Request, grants: Sequence[Grant], reply: AgentMessage, took: float
 ) -> dict[Grant, Outcome]:
-    """How the calls ended that the callable carried out, by what its reply says of each."""
+    """The outcomes of the calls that the callable carried out, according to its reply."""
     carried, limits = [grant.proposal for grant in grants], request.engine.limits
     outcomes: dict[Grant, Outcome] = {}
     for grant in grants:
@@ -183,12 +186,12 @@ def _outcomes(
 def _change(
     request: Request, before: dict[str, Any] | None, stated: dict[str, Any] | None = None
 ) -> dict[str, Any] | None:
-    """How carrying out changed the session, for requests that get the outcome without this
+    """The change that the calls made to the session, for requests that get the outcome without this
     reply."""
     try:
         request.set_session(stated)
     except Exception:
-        # No caller could send this session back: the reply fails once its outcomes are recorded.
+        # No caller could send this session back, so the reply fails once its outcomes are recorded.
         return None
     return change_of(before, request.session, request.secrets)
 
@@ -199,7 +202,7 @@ async def _ended(
     change: dict[str, Any] | None,
     out: Output,
 ) -> dict[str, Proposal]:
-    """The rows of the calls that have ended, once their outcomes are recorded."""
+    """The rows of the calls that have ended, after their outcomes were recorded."""
     rows: dict[str, Proposal] = {}
     for grant, outcome in outcomes.items():
         await record(request.engine, grant, outcome, change, unrecorded=out.unrecorded)
@@ -236,7 +239,7 @@ def _stated(data: Data, row: Proposal, carried: Sequence[Proposal]) -> str | Non
 
 
 def _in_order(outputs: Sequence[str], row: Proposal, equal: Sequence[Proposal]) -> str | None:
-    """The output of `row` among `equal` calls, which the callable named alike, by an id of its own
-    or by their text: outputs are stated in the order of the proposals."""
+    """The output of `row` among `equal` calls, which the callable gave the same name. An id or the
+    text identifies it; otherwise the outputs are in the order of the proposals."""
     order = [r.id for r in sorted(equal, key=lambda r: r.order)]
     return outputs[: order.index(row.id) + 1][-1] if outputs else None

@@ -12,7 +12,7 @@ from sayso.conversation import approvals
 from sayso.conversation.wording import known_since
 from sayso.decisions.deed import hinders
 from sayso.decisions.settling import Settled, waited
-from sayso.decisions.starts import NOT_BEGUN, latest, words
+from sayso.decisions.starts import NOT_STARTED, latest, words
 from sayso.errors import Busy
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Decided
@@ -30,17 +30,17 @@ from sayso.workers.places import Place
 
 
 async def restate(request: Request, settled: Settled, step: Restate, out: Output) -> Answer:
-    """Send the calls that are pending again, and say what others wait for."""
+    """Send the pending calls again, and say what other calls wait for."""
     await out.outcomes(outcomes_of(settled.decided, settled.ran))
-    held_up = [(row, settled.not_begun.get(row.id)) for row in step.pending]
+    held_up = [(row, settled.not_started.get(row.id)) for row in step.pending]
     held_up_by = [words(row, why) for row, why in held_up if why]
     await out.write("\n".join([*held_up_by, *_needed(request, step.pending)]))
     return Answer("approval_required", settled, step.pending)
 
 
 def _needed(request: Request, pending: Sequence[Proposal]) -> Iterator[str]:
-    """A line for each call that others have to approve, too, or that is approved and waits for
-    something this request has not stated."""
+    """A line for each approved call that others have to approve, too, or that waits for something
+    that this request has not stated."""
     if not request.context.has_decision:
         return
     why = hinders(request.engine.agent, request.context)
@@ -57,11 +57,12 @@ def _needed(request: Request, pending: Sequence[Proposal]) -> Iterator[str]:
 async def replay(
     request: Request, settled: Settled, step: Replay, out: Output
 ) -> tuple[Request, Answer]:
-    """Send the recorded reply of a continuation again, without asking the agent; the request gets
-    its session, unless it states a newer one."""
+    """Send the recorded reply of a continuation again, without asking the agent. The request gets
+    the reply's session, unless it states a newer one."""
     recorded = step.recorded
     reply = AgentMessage.model_validate(recorded["reply"])
-    # Same conversation as when the reply was recorded, so the client cannot have a newer session.
+    # The conversation is the same as when the reply was recorded, so the client cannot have a newer
+    # session.
     same = recorded.get("answers") == request.references[-1]
     if same or not request.asking(settled.decided).session_is_newer:
         request.context.session = session = Session(reply.data.session)
@@ -74,8 +75,8 @@ async def replay(
         kept = [outcome for outcome in getattr(reply.data, name) if outcome.id not in ids]
         for outcome in kept:
             row = settled.decided.rows.get(outcome.id or "")
-            # The call may have ended since the reply was recorded; a purged outcome is only in the
-            # reply.
+            # The call may have ended since the reply was recorded; the outcome of a purged call is
+            # only in the reply.
             if row is not None and row.output is not None:
                 outcome.output = row.output
         reported += kept
@@ -88,8 +89,8 @@ async def replay(
 
 
 class Given(NamedTuple):
-    """The request and the decisions that a callable is given, and the place in which it carries out
-    what was approved; None if nothing was."""
+    """The request and the decisions that a callable gets, and the place in which it carries out
+    approved calls; None if none was approved."""
 
     request: Request
     settled: Settled
@@ -97,17 +98,17 @@ class Given(NamedTuple):
 
 
 async def give(request: Request, settled: Settled, step: AskFunction, out: Output) -> Given:
-    """Claim the decisions that the callable is given, whichever of the deciders asks, and report
-    what it has not to carry out.
+    """Claim the decisions that the callable gets, and report the outcomes of calls that it does not
+    carry out. Only one of the requests that decide claims them.
 
-    Raises Busy where there is no place for it to carry out what was approved.
+    Raises Busy if there is no place in which it could carry out approved calls.
     """
     rows = settled.decided.rows.values()
     place = None
     if any(row.state == "APPROVED" and row.turn in step.callables for row in rows):
         place = await _place(request)
-    # An earlier agent in this one's place may have proposed calls of tools. These have ended,
-    # if only as calls of an unknown tool.
+    # An earlier agent with the same id may have proposed calls of tools. These have ended, even if
+    # only as calls of an unknown tool.
     claimed = Decided(hinders=settled.decided.hinders)
     try:
         for id_ in step.callables:
@@ -116,7 +117,7 @@ async def give(request: Request, settled: Settled, step: AskFunction, out: Outpu
     except BaseException:
         if place is not None:
             place.leave()
-        given_back = request.engine.ledger.give_back(claimed.grants, claimed.told)
+        given_back = request.engine.ledger.give_back(claimed.grants, claimed.acknowledged)
         await asyncio.shield(request.engine.keep(given_back))
         raise
     if claimed.grants:
@@ -130,8 +131,8 @@ async def give(request: Request, settled: Settled, step: AskFunction, out: Outpu
 
 
 async def _claim(request: Request, id_: str, claimed: Decided) -> None:
-    """Claim the decisions of one turn. If an earlier start of one of its calls came to nothing,
-    wait until it may be tried again."""
+    """Claim the decisions of one turn. If an earlier start of one of its calls had no effect, wait
+    until it may be tried again."""
     claim = partial(request.engine.ledger.claim_for_callable, id_, claimed)
     while pause := await claim():  # noqa: ASYNC110
         await asyncio.sleep(pause)
@@ -140,14 +141,17 @@ async def _claim(request: Request, id_: str, claimed: Decided) -> None:
 async def _looked_again(
     request: Request, settled: Settled, claimed: Decided, out: Output
 ) -> Settled:
-    """The decisions with what was claimed; another request may have carried out in the meantime
-    what this one waited for."""
+    """The decisions with the claimed ones. Another request may have carried out in the meantime the
+    calls for which this one waited."""
     decided = settled.decided
     decided = replace(
-        decided, rows=decided.rows | claimed.rows, grants=claimed.grants, told=claimed.told
+        decided,
+        rows=decided.rows | claimed.rows,
+        grants=claimed.grants,
+        acknowledged=claimed.acknowledged,
     )
     settled = replace(settled, decided=decided)
-    # Wait only while holding no claims ourselves: others may wait for those.
+    # Wait only while this request holds no claims: another request may wait for those.
     if not claimed.grants:
         settled, _ = await waited(request.engine, settled, request.until, request.slot)
     settled = caught_up(request, settled)
@@ -156,7 +160,7 @@ async def _looked_again(
 
 
 def _shown(request: Request, decided: Decided, out: Output) -> Request:
-    """The request as the callable sees it, with the calls live that it carries out."""
+    """The request that the callable sees, in which the calls that it carries out are live."""
     if not decided.rows:
         return request
     granted = {grant.proposal.id for grant in decided.grants}
@@ -171,8 +175,8 @@ async def _place(request: Request) -> Place:
     try:
         place = request.engine.code.place(is_async=is_async)
     except RuntimeError:
-        raise Busy(NOT_BEGUN) from None
+        raise Busy(NOT_STARTED) from None
     if not await place.comes(latest(request.until)):
         place.leave()
-        raise Busy(NOT_BEGUN)
+        raise Busy(NOT_STARTED)
     return place

@@ -41,8 +41,9 @@ _STATED = (
 
 
 class Answer(NamedTuple):
-    """How a turn ends, beside the text that it has sent: `reply` is what user code answered, whole,
-    `pending` are the calls that wait, of `suspended` where the turn proposes them."""
+    """The end of a turn, beside the text that it has sent. `reply` is the whole answer of user
+    code; `pending` are the calls that wait, and `suspended` says that the turn proposes them
+    itself."""
 
     stop: StopReason
     settled: Settled = NOTHING_DECIDED
@@ -52,7 +53,7 @@ class Answer(NamedTuple):
 
 
 async def answer_given(request: Request, given: AgentMessage, out: Output) -> Answer:
-    """Send an interceptor's own reply; it can propose nothing."""
+    """Send an interceptor's own reply, which can propose nothing."""
     data = given.data.model_copy(update={"tool_calls": [], "cmds": [], "approvals": []})
     reply = given.model_copy(update={"data": data})
     request.set_session(data.session)
@@ -87,7 +88,8 @@ async def suspended(
         tenant=who.tenant,
         user=who.user,
         transcript=dump_turns(hidden),
-        # Providers refuse blocks of their own that were changed.
+        # The prefix allows the provider's own blocks to be sent again. Providers refuse them once
+        # masking has changed anything.
         prefix=prefix if hidden is transcript else "",
         calls=[p.id for p in proposals],
         from_callable=request.engine.agent.function is not None,
@@ -100,7 +102,7 @@ async def suspended(
         p.call_id = fresh_ids.get(p.call_id, p.call_id)
         p.intent = mask(p.intent, request.secrets)
         if turn.from_callable:
-            # The descriptions of other agents come from their tools.
+            # Descriptions of other agents' calls come from their tools and may hold a secret.
             p.description = mask(p.description, request.secrets)
             p.input_description = mask(p.input_description, request.secrets)
     return Answer("approval_required", settled, proposals, turn, reply)
@@ -109,8 +111,8 @@ async def suspended(
 async def _alter_texts(
     request: Request, proposals: Sequence[Proposal], *, descriptions: bool
 ) -> None:
-    """Have the response interceptors alter the agent's words about its proposals, as they alter its
-    reply: intents, and the descriptions that a callable gives."""
+    """Let the response interceptors alter the agent's words about its proposals, as they alter its
+    reply: the intents, and the descriptions that a callable states."""
     said = [p.intent for p in proposals]
     said += [p.description for p in proposals if descriptions]
     altered = await altered_texts(request, said)
@@ -129,7 +131,7 @@ async def finish(request: Request, answer: Answer, out: Output) -> None:
     ending: list[Event] = [*stated, last]
     altered = None
     if out.held:
-        # Interceptors may change the session in place; that must not be recorded.
+        # Interceptors may change the session in place, and such a change must not be recorded.
         last.session = copy.deepcopy(last.session)
         altered = await alter(request, ending, out)
     if answer.suspended is not None or answer.settled.continuing is not None:
@@ -146,7 +148,7 @@ async def finish(request: Request, answer: Answer, out: Output) -> None:
 
 
 async def finish_blocked(request: Request, error: Blocked, out: Output) -> None:
-    """End the turn with what a guard says in place of its reply."""
+    """End the turn with a guard's text in place of its reply."""
     last = done(request, "blocked")
     last.meta_data["blocked"] = {"code": error.code}
     if out.model_calls and (usage := counted(out.model_calls)):
@@ -164,10 +166,10 @@ async def finish_silently(request: Request, out: Output) -> None:
 
 
 async def report_before_failing(request: Request, out: Output) -> None:
-    """Send the outcomes of calls that the failing turn has carried out and not reported: a caller
-    who reads of the failure alone would ask for them again.
+    """Send the outcomes of calls that the failing turn has carried out and not reported. A caller
+    who reads only of the failure would ask for these calls again.
 
-    Response interceptors see them as they see a reply; where one fails, they are not sent.
+    Response interceptors see them as they see a reply; if one fails, they are not sent.
     """
     ran = [row.id for row in out.carried_out.values() if row.state in RAN]
     if not ran or out.decided is None or (out.has_reported and not out.held):
@@ -210,12 +212,13 @@ def _spoken(ending: Sequence[Event], out: Output) -> AgentMessage:
 
 
 def _copied(reply: AgentMessage) -> AgentMessage:
-    """A copy of the reply for handlers: one that edits it for a log must change no reply."""
+    """A copy of the reply for handlers: a handler that edits it for a log must not change the reply
+    itself."""
     return AgentMessage.model_validate(json.loads(dump_json(reply)))
 
 
 async def _record(request: Request, answer: Answer, last: Done, out: Output) -> None:
-    """Write proposals and the recorded reply before anybody can see them."""
+    """Write the proposals and the recorded reply before anybody can see them."""
     recorded, continuing = None, answer.settled.continuing
     if continuing is not None:
         reply = AgentMessage(content="".join(out.text), data=out.reported)
@@ -236,5 +239,5 @@ async def _record(request: Request, answer: Answer, last: Done, out: Output) -> 
 
 
 def _plain(row: Proposal) -> dict[str, Any]:
-    """The fields of a proposal that a recorded reply needs to state it again."""
+    """The fields of a proposal that a recorded reply needs in order to state it again."""
     return {name: getattr(row, name) for name in _STATED}

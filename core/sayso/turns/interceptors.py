@@ -27,7 +27,8 @@ from sayso.wire.messages import (
 from sayso.wire.requests import check_messages
 from sayso.wire.session import Session
 
-# Proposals are sent as they were recorded, whatever an interceptor does to these fields.
+# Proposals are sent as they were recorded; the changes that an interceptor makes to these fields
+# have no effect.
 _PROPOSALS = {"data": {"tool_calls", "cmds", "approvals"}}
 
 
@@ -58,9 +59,10 @@ async def intercept(request: Request, out: Output) -> tuple[Request, AgentMessag
 
 
 def _check_request(request: Request, implementations: Sequence[Impl]) -> None:
-    """Raise AgentError if the interceptors left no valid request; nothing has run yet."""
+    """Raise AgentError if the interceptors left no valid request; at this point nothing has run
+    yet."""
     failure = f"a request interceptor left no valid request, of {_among(implementations)}"
-    # Authors may return dicts by mistake.
+    # Authors may return dicts by mistake, so check the types.
     messages = request.seen.messages or []
     if not all(isinstance(m, Message) and isinstance(m.content, str) for m in messages):
         raise AgentError(f"{failure}: each message is a Message")
@@ -71,7 +73,7 @@ def _check_request(request: Request, implementations: Sequence[Impl]) -> None:
 
 
 async def _shown(request: Request, out: Output) -> Request:
-    """The request as user code sees it; refused here is what would be refused later."""
+    """The request that user code sees. A request that would be refused later is refused here."""
     live: set[str] = set()
     states: dict[str, str] = {}
     decided: Sequence[tuple[Choice, Proposal]] = ()
@@ -86,15 +88,15 @@ async def _shown(request: Request, out: Output) -> Request:
 
 async def alter(request: Request, ending: Sequence[Event], out: Output) -> AgentMessage:
     """The reply after the response interceptors, one strictly after another."""
-    # A copy: what interceptors do to it in place must not reach the proposals.
+    # Interceptors change a copy, since their changes must not reach the proposals.
     reply = out.whole(ending).model_copy(deep=True)
     reply.data.session = Session(reply.data.session).shown()
     return await _altered(request, reply)
 
 
 async def altered_texts(request: Request, texts: Iterable[str | None]) -> dict[str | None, str]:
-    """Each text of the agent that leaves beside its reply, such as the intent of a call, as the
-    response interceptors leave it; they get it as the content of a message of its own."""
+    """Each text of the agent that is sent beside its reply, such as the intent of a call, after the
+    response interceptors; they get it as the content of a message of its own."""
     altered: dict[str | None, str] = {}
     for text in dict.fromkeys(texts):
         if text:
@@ -112,8 +114,8 @@ async def _altered(request: Request, reply: AgentMessage) -> AgentMessage:
         if isinstance(given, str):
             reply.content = given
         elif isinstance(given, AgentMessage):
-            # The interceptor may keep this message for all callers, so the session of this one goes
-            # into a copy.
+            # The interceptor may keep this message for all callers, so the session of this caller
+            # goes into a copy.
             reply = given if given is reply else given.model_copy(deep=True)
         elif given is not None:
             raise AgentError(
@@ -139,7 +141,7 @@ def _check_reply(request: Request, reply: AgentMessage) -> None:
 
 
 def _among(implementations: Sequence[Impl]) -> str:
-    # An agent may have several, and all are of the plugin `agent`.
+    # An agent may have several interceptors, and the plugin of all of them is `agent`.
     return ", ".join(repr(name) for name in dict.fromkeys(impl.plugin for impl in implementations))
 
 
@@ -149,9 +151,11 @@ def _keep_session(
     shown: dict[str, Any] | None,
     before: dict[str, Any] | None,
 ) -> None:
-    """Make the reply state what an interceptor did to the session, in the reply and in its context.
+    """Make the reply state the changes that an interceptor made to the session, in the reply and in
+    its context.
 
-    The interceptor was shown `shown` in the reply; `before` was the state of the context's session.
+    `shown` is the session that the reply showed to the interceptor; `before` was the state of the
+    context's session.
     """
     stated = shown if reply.data.session is None else dict(reply.data.session)
     change = change_of(before, request.session, request.secrets)
@@ -163,8 +167,8 @@ def _keep_session(
 
 
 async def _call(request: Request, bound: Callable[[], Any], plugin: str) -> Any:
-    """The result of an interceptor; whatever it raises except Blocked and Silence is an
-    AgentError."""
+    """The result of an interceptor; each error that it raises, except for Blocked and Silence,
+    becomes an AgentError."""
     try:
         return await request.engine.call_hook(bound, plugin)
     except (Blocked, Silence, AgentError):

@@ -1,4 +1,4 @@
-"""The outcomes of decided calls: what a reply reports, and what they did to the session."""
+"""The outcomes of decided calls: those that a reply reports, and their changes to the session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from sayso.wire.session import Session
 
 
 def reported_in(messages: Sequence[Message]) -> frozenset[str]:
-    """The calls whose outcome the client has received: its session has their changes."""
+    """The calls whose outcome the client has received; the session that it sends has their
+    changes."""
     return frozenset(
         outcome.id
         for message in beyond_text(messages)
@@ -26,7 +27,7 @@ def reported_in(messages: Sequence[Message]) -> frozenset[str]:
 
 def catch_up(session: Session, asking: Asking, known: frozenset[str]) -> frozenset[str]:
     """Apply to the session the changes of calls whose outcome the client has not received, unless
-    they are `known`; gives those whose changes the session has now."""
+    they are `known`. Returns the calls whose changes the session has now."""
     rows = {row.id: row for row in _unreported(asking) if row.session and row.id not in known}
     for row in sorted(rows.values(), key=lambda row: row.finished or 0.0):
         _apply(session, row.session or {})
@@ -43,7 +44,7 @@ def _unreported(asking: Asking) -> Iterable[Proposal]:
 
 
 def _waits(found: Decided, row: Proposal) -> bool:
-    """Whether the call is of a turn of the requester that has never been continued."""
+    """Whether the call belongs to a turn of the requester that has never been continued."""
     suspended = found.turns.get(row.turn)
     return suspended is not None and not suspended.reply
 
@@ -58,9 +59,9 @@ def _apply(session: Session, change: Mapping[str, Any]) -> None:
 
 
 def known_to_reply(found: Decided, turns: Collection[str]) -> list[str]:
-    """The calls that the reply of a continuation of `turns` tells of: those of them that have been
-    carried out or rejected, those that a callable is about to carry out, and all that this request
-    decides."""
+    """The calls that the reply of a continuation of `turns` reports: those of these turns that have
+    been carried out or rejected, those that a callable is about to carry out, and all that this
+    request decides."""
     here = {row.id for choice, row in found.chosen if not choice.copy}
     here |= {grant.proposal.id for grant in found.grants}
     known: list[str] = []
@@ -85,7 +86,8 @@ def outcomes_of(found: Decided, ran: Sequence[str]) -> Data:
         named.add((row.id, choice.through_approvals))
         if _is_reported(found, choice, row, ran):
             _report(data, row, choice.through_approvals)
-    # A callable may have run calls that were approved by messages which decide nothing now.
+    # A callable may have run calls that were approved in earlier messages, which decide nothing
+    # now.
     ids = {id_ for id_, _ in named}
     for row in [found.rows[id_] for id_ in ran if id_ not in ids]:
         if row.decision and row.state in RAN:

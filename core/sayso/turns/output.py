@@ -1,4 +1,5 @@
-"""Where a turn's events go, and how a reply is taken apart and put together."""
+"""The events of a turn on their way to the client; a reply is taken apart into events and put
+together again."""
 
 from __future__ import annotations
 
@@ -74,10 +75,10 @@ class Gathered:
         return False
 
     async def space(self) -> None:
-        """Nobody waits for a reader."""
+        """Return at once, since no reader has to catch up."""
 
     def failed(self, error: BaseException) -> None:
-        """Attach to `error`, with which the turn failed, the outcomes that came before it."""
+        """Attach to `error`, with which the turn failed, the outcomes that were sent before it."""
         data = fold(self.events).data
         if any(getattr(data, name) for name in OUTCOMES):
             error.__dict__["sayso_outcomes"] = data
@@ -93,11 +94,11 @@ class Output:
     model_calls: Sequence[ModelCalled] = ()
     """The model calls of this turn."""
     announced = False
-    """Whether the event handlers know of the user's message."""
+    """Whether the event handlers have the event of the user's message."""
     decided: Decided | None = None
     """The decisions of the request as they were recorded last."""
     seen: ChatRequest | None = None
-    """The request as user code has seen it last, if that is not as it was received."""
+    """The request that user code saw last, if it differs from the received one."""
 
     def __init__(
         self, sink: Sink, *, held: bool, limit: int, secrets: Secrets = NO_SECRETS
@@ -110,7 +111,7 @@ class Output:
         self._outcomes: dict[type[Event], Event] = {}
         self._closed = False
         self.shows_status = not isinstance(sink, Gathered)
-        """Whether anybody can see a status line, so that it is worth while to make one."""
+        """Whether anybody can see a status line; if not, none need be made."""
         self.text: list[str] = []
 
     @cached_property
@@ -123,12 +124,13 @@ class Output:
         self.model_calls = [*self.model_calls, call]
 
     def ran(self, row: Proposal, outcome: Outcome) -> None:
-        """Note a call that the turn has carried out, for its report should the turn fail."""
+        """Note a call that the turn has carried out, for its report if the turn fails."""
         self.carried_out[row.id] = row
 
     @cached_property
     def unrecorded(self) -> Unrecorded:
-        """Set when the store has long refused to record an outcome that this turn waits for."""
+        """Set when the store has refused for long to record an outcome for which this turn
+        waits."""
         return asyncio.get_running_loop().create_future()
 
     @property
@@ -147,16 +149,16 @@ class Output:
             await self._sink.space()
 
     def say(self, piece: str) -> bool:
-        """Send or hold a piece of text, as `send` does; True asks to await `caught_up`.
+        """Send or hold a piece of text, as `send` does; if it returns True, await `caught_up`.
 
-        Without an await of its own: a turn may have a thousand pieces.
+        It does not await anything itself: a turn may have a thousand pieces.
         """
         self.take(piece)
         self.text.append(piece)
         return self._say(piece)
 
     def take(self, piece: str) -> None:
-        """Count a piece of the reply; raises ReplyTooLarge where it becomes one without an end."""
+        """Count a piece of the reply; raises ReplyTooLarge if the reply exceeds its limit."""
         self._room -= len(piece)
         if self._room < 0:
             raise ReplyTooLarge(self._limit)
@@ -166,13 +168,15 @@ class Output:
         await self._sink.space()
 
     def update(self, event: IntermittentUpdate, words: str) -> None:
-        """Send a status line at once, from any thread; `words` stand for it when held."""
+        """Send a status line at once, from any thread; if events are held, `words` are sent in its
+        place."""
         if not self._closed:
             shown = event if self._held is None else IntermittentUpdate(words)
             self._sink.put_nowait(shown)
 
     def working(self, event: IntermittentUpdate) -> None:
-        """Send a status line of the agent's code, as `update`, without the request's secrets."""
+        """Send a status line of the agent's code, as `update` does, without the request's
+        secrets."""
         self.update(hidden_line(event, self.secrets), "Working")
 
     async def write(self, text: str) -> None:
@@ -181,8 +185,8 @@ class Output:
             await self.send(TextDelta(text))
 
     async def outcomes(self, data: Data) -> None:
-        """Send or hold the outcomes of `data`, all that there are of a kind; a kind that has not
-        grown was reported before."""
+        """Send or hold the outcomes of `data`, which holds all outcomes of each kind so far. If a
+        kind has no new ones, it was reported before."""
         for event in executed_events(data):
             if self._outcomes.get(type(event)) != event:
                 self._outcomes[type(event)] = event
@@ -195,23 +199,23 @@ class Output:
 
     @property
     def has_reported(self) -> bool:
-        """Whether there are any."""
+        """Whether any outcomes were sent or held."""
         return bool(self._outcomes)
 
     async def release(self, events: Sequence[Event]) -> None:
-        """Send these events whatever is held."""
+        """Send these events even if others are held."""
         for event in events:
             if not self._closed and self._sink.put_nowait(event):
                 await self._sink.space()
 
     def whole(self, ending: Sequence[Event]) -> AgentMessage:
-        """The reply that `ending` ends; its text is there only where it was held."""
+        """The reply that `ending` ends; it has the text only if that was held."""
         events = self._outcomes.values() if self._held is None else self._held
         # The `done` event has the stop reason in a field of its own.
         return fold([*events, *ending], stop_reason=False)
 
     def drop(self) -> None:
-        """Forget what is held: another answer replaces it."""
+        """Drop the held events: another answer replaces them."""
         if self._held:
             self._held.clear()
             self._outcomes.clear()
@@ -225,12 +229,12 @@ class Output:
         *before, last = events
         await self.release(before)
         if not self._closed:
-            # Close first: a tool that outlives its turn may go on sending status lines.
+            # Close first, since a tool that outlives its turn may continue to send status lines.
             self.close()
             self._sink.put_nowait(last)
 
     def close(self) -> None:
-        """Drop whatever comes from now on."""
+        """Drop all events from now on."""
         self._closed = True
         self._say = _unheard
 
@@ -245,8 +249,8 @@ def _unheard(piece: str) -> bool:
 
 
 def proposal_events(rows: Sequence[Proposal], *, plain: bool = False) -> list[Event]:
-    """The events that state these proposals, at least one, in their order; `plain` ones as V1 has
-    them."""
+    """The events that state these proposals in their order, at least one event; `plain` ones have
+    the form of V1."""
     events: list[Event] = [Approvals([approval(row, plain=plain) for row in rows])]
     if calls := [tool_call(row) for row in rows if row.kind == "tool_call"]:
         events.append(ToolCalls(calls))
@@ -268,7 +272,7 @@ def leftover(data: Data) -> dict[str, Any] | None:
 
 
 def executed_events(data: Data) -> list[Event]:
-    """The events that carry the outcomes of `data`, only those not empty."""
+    """The events that carry the outcomes of `data`, without empty ones."""
     events: list[Event] = []
     if data.executed_tool_calls:
         events.append(ExecutedToolCalls([*data.executed_tool_calls]))
@@ -280,8 +284,8 @@ def executed_events(data: Data) -> list[Event]:
 
 
 def unfold(reply: AgentMessage, events: Sequence[Event]) -> list[Event]:
-    """The events of an altered reply: its text and outcomes, the proposals of `events` as they
-    are, one `done`."""
+    """The events of an altered reply: its text and outcomes, the proposals of `events` unchanged,
+    and one `done`."""
     done = next(e for e in reversed(events) if isinstance(e, Done))
     deltas = [e for e in events if isinstance(e, TextDelta)]
     if reply.content != "".join(e.text for e in deltas):

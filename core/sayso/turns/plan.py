@@ -1,6 +1,7 @@
-"""What a request does next, as a pure function of its messages and of what the ledger found.
+"""The next step of a request, as a pure function of its messages and of the rows that the ledger
+found.
 
-A wrong plan can delay or repeat a question; it cannot make anything run, since only the ledger
+A wrong plan can delay or repeat a question. It cannot make anything run, since only the ledger
 grants that.
 """
 
@@ -23,9 +24,11 @@ from sayso.wire.messages import Message
 class Asking:
     """A request as the plan reads it.
 
-    `shown` are the ids of the calls in its history; `decides` says that it carries a decision,
-    `blank` that its newest message has no words as received, `empty` that it has none after the
-    request interceptors either, `to_callable` that a plain callable answers it.
+    - `shown`: the ids of the calls in its history;
+    - `decides`: whether it carries a decision;
+    - `blank`: whether its newest message had no words when it was received;
+    - `empty`: whether that message has none after the request interceptors either;
+    - `to_callable`: whether a plain callable answers the request.
     """
 
     messages: Sequence[Message]
@@ -44,12 +47,13 @@ class Asking:
 
     @cached_property
     def mentions(self) -> Mentions:
-        """Where the messages show and decide calls."""
+        """The positions of the messages that show and decide calls."""
         return Mentions(self.messages, self.found.chosen)
 
     @cached_property
     def blocking(self) -> list[str]:
-        """The tool calls in the history that are pending: no new message comes before them."""
+        """The tool calls in the history that are pending: the ledger accepts no new message before
+        they are decided."""
         return [
             row.id
             for row in self.found.rows.values()
@@ -76,8 +80,8 @@ class Asking:
 
     @property
     def session_is_newer(self) -> bool:
-        """Whether the session of the request is newer than the reply to its decisions: it is
-        stated, and an assistant message stands, after the first message that makes each decision or
+        """Whether the session of the request is newer than the reply to its decisions: the request
+        states one, and an assistant message follows the first message that makes each decision or
         reports its outcome."""
         spoken = [n for n, m in enumerate(self.messages) if m.role == "assistant"]
         stated = [
@@ -93,7 +97,7 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One suspended turn as this request sees it: its calls, and the turn itself where it is the
+    """One suspended turn from the view of this request: its calls, and the turn itself if it is the
     requester's own."""
 
     id: str
@@ -107,8 +111,8 @@ class Standing:
 
     @property
     def unsettled(self) -> list[Proposal]:
-        """The calls to restate: those that are pending, and those that were approved elsewhere and
-        that their caller has yet to send back. A callable is given the latter with the rest, unless
+        """The calls to restate: the pending ones, and those that were approved elsewhere and that
+        their caller has yet to send back. A callable gets the latter with the others, unless
         something keeps the request from starting one."""
         open_ = {"PENDING"} if self.from_callable else {"PENDING", "APPROVED"}
         return [row for row in self.rows if row.state in open_ or row.id in self.hindered]
@@ -127,8 +131,8 @@ class Standing:
         )
 
     def unacknowledged(self, asking: Asking) -> bool:
-        """Whether its callable has yet to be given decisions that this conversation made, and
-        nothing in the turn is pending: another turn may have held them up."""
+        """Whether the callable has yet to get decisions that this conversation made, while nothing
+        in the turn is pending. Another turn may have delayed them."""
         if not (asking.to_callable and self.from_callable) or asking.stalled:
             return False
         if any(r.state == "PENDING" and (r.kind != "command" or asking.blank) for r in self.rows):
@@ -156,8 +160,8 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class AskModel:
-    """Continue the suspended turns `own` of the requester, then ask the model; without any it is a
-    turn like others."""
+    """Continue the suspended turns `own` of the requester, then ask the model; without any
+    suspended turn, this turn is like others."""
 
     own: tuple[str, ...] = ()
 
@@ -165,21 +169,21 @@ class AskModel:
 @dataclass(frozen=True, slots=True)
 class AskFunction:
     """Continue the suspended turns `own` of the requester and give the plain callable the decisions
-    of the turns `callables`, then ask it."""
+    of the turns `callables`, then ask the callable."""
 
     own: tuple[str, ...] = ()
     callables: tuple[str, ...] = ()
     unacknowledged: bool = field(default=False, compare=False)
-    """Whether the callable is given decisions that earlier requests made."""
+    """Whether the callable gets decisions that earlier requests made."""
 
 
 Step = Restate | Replay | AskModel | AskFunction
 
 
 def plan(asking: Asking) -> Restate | AskModel | AskFunction:
-    """The next step of the request, whose decisions are recorded and whose calls have run.
+    """The next step of the request, when its decisions are recorded and its calls have run.
 
-    Raises InvalidRequest (`nothing_to_answer`) for an empty message that nothing waits for.
+    Raises InvalidRequest (`nothing_to_answer`) for an empty message if nothing waits for an answer.
     """
     standings = standings_of(asking.found)
     unacknowledged = {s.id for s in standings if s.unacknowledged(asking)}
@@ -199,7 +203,7 @@ def plan(asking: Asking) -> Restate | AskModel | AskFunction:
 
 
 def _shown(asking: Asking, standings: Iterable[Standing]) -> list[Proposal]:
-    """The unsettled calls that an empty message shows, of whatever turn."""
+    """The unsettled calls that an empty message shows, of any turn."""
     named = {*asking.shown, *(row.id for _, row in asking.found.chosen)}
     shown = [row for row in _unsettled(standings) if row.id in named]
     if not shown and not asking.decides and asking.empty:
@@ -213,7 +217,7 @@ def _unsettled(standings: Iterable[Standing]) -> list[Proposal]:
 
 
 def standings_of(found: Decided) -> list[Standing]:
-    """The suspended turns that the request shows or decides a call of."""
+    """The suspended turns of which the request shows or decides a call."""
     ran = {grant.proposal.id for grant in found.grants}
     here = {row.turn for choice, row in found.chosen if not choice.copy or row.id in ran}
     return [
@@ -236,7 +240,7 @@ def decided_at(row: Proposal, mentions: Mentions) -> int | None:
 
 
 def nothing_to_answer(messages: Sequence[Message]) -> InvalidRequest:
-    """The refusal of an empty message that nothing waits for."""
+    """The refusal of an empty message if nothing waits for an answer."""
     loc: list[str | int] = ["body", "messages", len(messages) - 1, "content"]
     return InvalidRequest.at(
         loc, "nothing_to_answer", "the last message is empty and nothing waits for a decision"

@@ -65,8 +65,8 @@ class Proposing:
 
 
 def proposals_of(reply: AgentMessage, request: Request, known: Container[str]) -> list[Proposal]:
-    """What a callable's reply proposes, under ids of Sayso's; `known` are calls it only states
-    again.
+    """The proposals of a callable's reply, with ids that Sayso makes. `known` are calls that the
+    reply only states again.
 
     Raises AgentError for a call whose input no request could send back, or that holds a secret of
     the platform context.

@@ -1,4 +1,4 @@
-"""The answer of a plain callable, in whatever form it comes, as one reply."""
+"""The answer of a plain callable, in any of its forms, as one reply."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ INVALID = "the agent returned neither text nor a message"
 """The error for a result that is no reply."""
 _STATED = ("timestamp", "user", "agent")
 _ITEMS = 100_000
-"""Events beside text that a callable may give in a turn: a status line of each percent, and many
-more."""
+"""The largest number of events beside text that a callable may send in a turn: a status line for
+each percent, and many more."""
 _EVENTS = frozenset(get_args(Event))
 
 
 class Said(NamedTuple):
-    """What a callable answers: a text where it is nothing else, as much of it as is not sent."""
+    """The answer of a callable. A text-only answer is a text, as much of it as was not sent yet."""
 
     reply: AgentMessage | str
     stop: StopReason = "end_turn"
@@ -64,9 +64,9 @@ async def reply_of(
     place: Place | None = None,
     context: RequestContext | None = None,
 ) -> Said:
-    """The reply of the callable. One that carries calls out has `begin` as its first step, begins
-    in `place`, and gets `context` in place of the request's; nothing of it is sent while it
-    streams."""
+    """The reply of the callable. A callable that carries calls out has `begin` as its first step,
+    begins in `place`, and gets `context` in place of the request's context; nothing of its reply is
+    sent while it streams."""
     agent, code = request.engine.agent, request.engine.code
     function = agent.function
     assert function is not None
@@ -86,7 +86,7 @@ async def reply_of(
         result = iter(result)
     elif type(result) in _EVENTS or is_event(result):
         result = iter((result,))
-    # Check for a generator first: the abstract classes are slow to recognise one.
+    # Check for a generator first, since the abstract classes are slow to recognise one.
     if type(result) is AsyncGeneratorType or isinstance(result, (AsyncIterator, Iterator)):
         collected = _Collected(request, out, quiet=begin is not None)
         await collected.all_of(code.items(result, own, place))
@@ -111,13 +111,14 @@ def _message(result: object) -> AgentMessage:
             return AgentMessage.model_validate(dict(result))
         except ValidationError as error:
             raise AgentError(INVALID) from error
-    # For the log: a function that forgets its `return` gives None.
+    # The log shows this to authors: a function without a `return` returns None.
     wanted = "a str, a dict with content or data, an AgentMessage, or events"
     raise AgentError(INVALID) from TypeError(f"it gave {type(result).__name__}; return {wanted}")
 
 
 def _valid(reply: AgentMessage) -> AgentMessage:
-    """`reply`, its author and time read as fields are: assigning to a model checks nothing."""
+    """`reply`, with its author and time validated as fields are: pydantic validates no assignment
+    to a model."""
     stated = {name: value for name in _STATED if (value := getattr(reply, name)) is not None}
     if stated:
         try:
@@ -140,20 +141,20 @@ class _Collected:
         self.quiet = quiet
         self.only_text = True
         self.items = 0
-        # If it is not quiet, this text has been sent.
+        # If the reply is not quiet, this text has been sent.
         self.text: list[str] = [] if quiet else out.text
         self._reply: AgentMessage | None = None
 
     @property
     def reply(self) -> AgentMessage:
-        """What the items amount to beside text; most are text alone and never need it."""
+        """The reply that the items make up beside text; most callables send only text and need
+        none."""
         if self._reply is None:
             self._reply = AgentMessage()
         return self._reply
 
     async def all_of(self, items: AsyncIterator[Any]) -> None:
-        """Take every item; for text at the least possible cost, since most items are a few
-        letters."""
+        """Take every item. Text has the shortest path, since most items are a few letters."""
         say = self._keep if self.quiet else self.out.say
         cancelled = cancelled_here()
         try:
@@ -169,14 +170,15 @@ class _Collected:
                 await close()
 
     def said(self) -> Said:
-        """The reply that the items amount to; an empty text where nothing is left to be sent."""
+        """The reply that the items make up; an empty text if nothing is left to be sent."""
         if self.only_text and not self.quiet:
             return Said("")
         self.reply.content = "".join(self.text)
         return Said(self.reply, self.stop)
 
     async def add(self, item: object) -> None:
-        """Take one item: text, an event, also as it is sent, or a whole message."""
+        """Take one item: text, an event (as an object or in the form in which it is sent), or a
+        whole message."""
         if isinstance(item, Mapping) and is_event(item):
             item = _event(item)
         if isinstance(item, (str, TextDelta)):
@@ -235,7 +237,7 @@ class _Collected:
         _valid(reply)
 
     async def _whole(self, message: AgentMessage) -> None:
-        """Take a whole message as its events, which add to the items before them."""
+        """Take a whole message as its events, which are added to the items before them."""
         data = message.data
         for event in executed_events(data):
             await self.add(event)
@@ -253,8 +255,8 @@ def _stated_failure(event: ErrorEvent) -> AgentError:
 
 
 async def send_outcomes(decided: Decided, reply: AgentMessage, out: Output) -> None:
-    """Send the outcomes of the calls that the callable has carried out, then those of which its
-    reply tells beside them."""
+    """Send the outcomes of the calls that the callable has carried out, then the further outcomes
+    that its reply reports."""
     granted = {grant.proposal.id: grant.proposal.call_id for grant in decided.grants}
     if not granted and not (reply.data.outcomes or reply.data.executed_cmds):
         return

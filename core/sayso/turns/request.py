@@ -1,4 +1,4 @@
-"""One request as every step of its turn reads it."""
+"""One request, in the form that every step of its turn reads."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from sayso.wire.session import Session
 
 
 class Request(NamedTuple):
-    """A request, its caller, and what was read from it; a step that changes one makes a new one.
+    """A request, its caller, and the values that were read from it; a step that changes one makes a
+    new request.
 
-    `received` is the body as it came, `seen` as the request interceptors left it. `session` and
-    `context` belong to user code, which changes them in place.
+    `received` is the body as the client sent it, `seen` the body after the request interceptors.
+    `session` and `context` belong to user code, which changes them in place.
     """
 
     engine: Engine
@@ -36,35 +37,35 @@ class Request(NamedTuple):
     caller: Caller
     slot: Slot
     until: float
-    """When its time is over (`time.monotonic`)."""
+    """The end of its time limit (`time.monotonic`)."""
     session: Session
     context: RequestContext
     secrets: Secrets
     tenant: str | None
     user: str | None
     said: Sequence[tuple[str, str]]
-    """Role and content of each message as received; empty where nobody can change a message."""
+    """Role and content of each received message; empty if no code can change a message."""
     blank: bool
-    """Whether the newest message has no words, as received."""
+    """Whether the newest message had no words when it was received."""
     involved: bool
     """Whether a message shows or decides a call."""
     choices: Sequence[Choice] = ()
     shown: Sequence[str] = ()
     """The ids of the calls in the messages."""
     references: Sequence[str] = ()
-    """The digest of each prefix of `said`, where one is needed."""
+    """The digest of each prefix of `said`, if one is needed."""
     conversation: Conversation = Conversation()
     edits: Edits | None = None
-    """What tools say of the inputs that an approver changed."""
+    """The results of validating the inputs that an approver changed."""
 
     @property
     def who(self) -> Requester:
-        """Who asks, as the ledger knows them."""
+        """The requester in the form that the ledger uses."""
         return requester(self.caller, self.tenant, self.user)
 
     @property
     def empty(self) -> bool:
-        """Whether the last message says nothing, also after the request interceptors."""
+        """Whether the last message has no words, even after the request interceptors."""
         return self.blank and not self.seen.messages[-1].content.strip()
 
     @property
@@ -73,7 +74,7 @@ class Request(NamedTuple):
         return max(0.0, self.until - time.monotonic())
 
     def asking(self, found: Decided) -> Asking:
-        """The request as the plan reads it, with what the ledger found."""
+        """The request in the form that the plan reads, with the rows that the ledger found."""
         return Asking(
             self.received.messages,
             self.shown,
@@ -85,38 +86,38 @@ class Request(NamedTuple):
         )
 
     def digests(self) -> Sequence[str]:
-        """The digest of each prefix of the messages as received, shortest first."""
+        """The digest of each prefix of the received messages, from the shortest to the longest."""
         return self.references or approvals.references(self.said or said_in(self.received.messages))
 
     async def fire(self, event: AgentEvent) -> None:
-        """Tell the event handlers, if there are any."""
+        """Pass the event to the event handlers, if there are any."""
         if self.engine.events_on:
             await self.engine.fire(event, self.secrets)
 
     def set_session(self, given: Mapping[str, Any] | None) -> None:
-        """Take the session that a reply of user code states; None leaves it as it is."""
+        """Set the session that a reply of user code states; None changes nothing."""
         if given is not None:
             self.session.clear()
             self.session.update(given)
 
 
 async def accepted(request: Request, out: Output) -> None:
-    """Tell the handlers of the message, once, when nothing can refuse it any more."""
+    """Pass the message to the handlers, once, when nothing can refuse it any more."""
     if request.engine.events_on and not out.announced:
         await started(request, out)
         out.announced = True
-        # As the interceptors left it, so that no log has what they removed.
+        # The interceptors have changed this copy already, so no log has what they removed.
         await request.fire(MessageAdded(request.seen.messages[-1].model_copy(deep=True)))
 
 
 async def started(request: Request, out: Output) -> None:
-    """Tell the handlers of a conversation's first message, once, when it is not refused."""
+    """Pass the first message of a conversation to the handlers, once, unless it is refused."""
     if request.engine.events_on and not out.announced and len(request.received.messages) == 1:
         await request.fire(ConversationStarted())
 
 
 async def platform_in(engine: Engine, more: Sequence[Message]) -> PlatformContext:
-    """The platform context, with its secrets found."""
+    """The platform context, whose secrets are then known to masking."""
     platform = platform_of(more)
     if platform.kubeconfig or platform.aws_credentials:
         limits = engine.limits
@@ -137,7 +138,7 @@ def request_of(
 ) -> Request:
     """The request of a turn that begins now.
 
-    `more` are its messages that carry more than text.
+    `more` are those of its messages that carry more than text.
     """
     messages = received.messages
     session = Session(_session_in(more) if more else None, nesting=engine.limits.nesting)
@@ -151,7 +152,7 @@ def request_of(
         _send=out.working,
     )
     user = messages[-1].user
-    # Keep the words as received: code that gets the messages may change them in place.
+    # Keep the received words, since code that gets the messages may change them in place.
     kept = involved or engine.intercepts or engine.agent.function is not None
     request = Request(
         engine,

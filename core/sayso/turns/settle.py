@@ -1,4 +1,5 @@
-"""The decisions of a turn's request settled, and the continuation claimed that the plan needs."""
+"""The decisions of a turn's request are settled, and the continuation that the plan needs is
+claimed."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _SUPERSEDED = "superseded by a new message"
 
 
 async def settle(request: Request, out: Output) -> Settled:
-    """Record the decisions of the request, run what they approve, and wait for what others run."""
+    """Record the decisions of the request, run the calls that they approve, and wait for calls that
+    others run."""
 
     async def prepare(settled: Settled, starts: Sequence[str]) -> Prepared:
         return await _prepared(request, settled, starts, out)
@@ -51,7 +53,7 @@ async def _once_ended(request: Request, settled: Settled) -> Settled:
 
 
 def deciding(request: Request, out: Output) -> Deciding:
-    """The decisions of the request; raises UnknownHost where it may not decide."""
+    """The decisions of the request; raises UnknownHost if this host name may not decide."""
     if request.caller.foreign_page and request.choices:
         raise UnknownHost
     assert request.edits is not None
@@ -65,14 +67,15 @@ def deciding(request: Request, out: Output) -> Deciding:
         out.ran,
         request.shown,
         request.conversation,
-        # Claim nothing yet for a new message, which may still be refused.
+        # Claim nothing yet for a new message, since it may still be refused.
         claims=request.context.has_decision or request.blank,
         slot=request.slot,
     )
 
 
 def _storable(request: Request, choice: Choice) -> Choice:
-    """The choice without secrets; refused if its input, which might be recorded, holds one."""
+    """The choice without secrets. It is refused if its input holds one, since that might be
+    recorded."""
     if not request.secrets:
         return choice
     unissued = request.engine.ledger.accept_unissued and choice.approved and not choice.copy
@@ -86,7 +89,8 @@ def _storable(request: Request, choice: Choice) -> Choice:
 async def _prepared(
     request: Request, settled: Settled, starts: Sequence[str], out: Output
 ) -> Prepared:
-    """Refuse a new message that has to wait, and bring the session up to date for what starts."""
+    """Refuse a new message that has to wait, and bring the session up to date for the calls that
+    start."""
     decided = settled.decided
     if not (request.context.has_decision or request.blank):
         decided = await _past_pending(request, decided, out)
@@ -99,19 +103,21 @@ async def _prepared(
 
 
 def caught_up(request: Request, settled: Settled) -> Settled:
-    """The same, once the session has the changes of calls whose outcome the client has not."""
+    """The same decisions, after the session got the changes of calls whose outcome the client has
+    not received."""
     asking = request.asking(settled.decided)
     return replace(settled, known=catch_up(request.session, asking, settled.known))
 
 
 def message_digest(request: Request, decided: Decided) -> str:
-    """The digest of the message with its decisions; the same when it is sent again."""
+    """The digest of the message with its decisions; it is the same when the client sends the
+    message again."""
     return approvals.request_digest(request.said[-1][1], decided.chosen)
 
 
 async def _past_pending(request: Request, decided: Decided, out: Output) -> Decided:
-    """Rule 3 of the contract: no new message while calls are pending; they are rejected where they
-    are superseded."""
+    """Rule 3 of the contract: the ledger accepts no new message while calls are pending. A
+    superseding message rejects them."""
     engine = request.engine
     pending = request.asking(decided).blocking
     if not pending:
@@ -124,7 +130,7 @@ async def _past_pending(request: Request, decided: Decided, out: Output) -> Deci
     for row in rejected:
         await request.fire(approvals.decision_event(row, request.who.principal))
     if len(rejected) < len(pending):
-        # Another request has decided one of them since they were read.
+        # Another request has decided one of these calls since this one read them.
         others = set(pending) - {row.id for row in rejected}
         rows |= await engine.ledger.settle([*others])
     return replace(decided, rows=rows)
@@ -134,11 +140,12 @@ async def _past_pending(request: Request, decided: Decided, out: Output) -> Deci
 async def continuing(
     request: Request, settled: Settled, step: Step
 ) -> AsyncIterator[tuple[Settled, Step]]:
-    """Claim the continuation that the step needs, or give the reply that was recorded for it as the
-    step to take; what was claimed is given back where the turn fails."""
+    """Claim the continuation that the step needs, or return a recorded reply as the next step. If
+    the turn fails, the claim is given back."""
     try:
         own = () if isinstance(step, Restate | Replay) else step.own
-        # The continuation may be claimed already, with the outcome of its only call.
+        # The transaction that recorded the outcome of the only call may have claimed the
+        # continuation already.
         if own and settled.continuing is None:
             found = await _claim(request, settled.decided, own)
             if isinstance(found, Continuation):

@@ -39,7 +39,7 @@ class RequestedCalls:
         self.said = said
         self.out = out
         self.made = made
-        """How many calls the turn has made."""
+        """The number of calls that the turn has made."""
         self.results: list[Result] = []
         self.proposals: list[Proposal] = []
 
@@ -58,17 +58,17 @@ class RequestedCalls:
                 if verdict == "require":
                     await self._propose_call(call, tool)
                 else:
-                    # The gate validates the input where the tool runs, which needs only one
-                    # hand-over.
+                    # The gate validates the input in the thread in which the tool runs; that needs
+                    # only one hand-over.
                     now.append((call, tool))
             except ToolInputError as error:
                 outcome = Outcome("FAILED", f"Error: {mask(str(error), self.request.secrets)}")
                 if self.request.engine.events_on:
-                    await self._tell(call, outcome)
+                    await self._fire_executed(call, outcome)
                 refused.append(_result(call, outcome))
         ran: list[Result] = []
         if len(now) == 1:
-            # No task for a single call: its code may then run in the calling task.
+            # A single call needs no task: its code may then run in the calling task.
             ran.append(await self._run(*now[0]))
         elif now:
             ran = await asyncio.gather(*(self._run(call, tool) for call, tool in now))
@@ -88,10 +88,10 @@ class RequestedCalls:
             tool, call.input, request.session, request.context, call_id=call.id
         )
         if request.engine.events_on:
-            await self._tell(call, outcome)
+            await self._fire_executed(call, outcome)
         return _result(call, outcome)
 
-    async def _tell(self, call: Call, outcome: Outcome) -> None:
+    async def _fire_executed(self, call: Call, outcome: Outcome) -> None:
         given = mask(dict(call.input), self.request.secrets)
         item = Approval(id=call.id, name=call.name, input=given, execute=True)
         await self.request.fire(outcome.event(item))
@@ -113,7 +113,7 @@ class RequestedCalls:
         return tool
 
     async def _propose_call(self, call: Call, tool: Tool[..., Any]) -> None:
-        # Validators are user code.
+        # Validators are user code, so they run in a thread.
         deed = await self.request.engine.code.check(tool_deed, tool, call.input)
         proposing = Proposing(self.request)
         self._propose([proposing.call(call_id=call.id, intent=_intent(self.said), **deed)])
@@ -121,7 +121,7 @@ class RequestedCalls:
     def _suggest(self, call: Call) -> None:
         commands = read_suggestion(call.input)
         intent, proposing = _intent(self.said), Proposing(self.request)
-        # Propose all or none: the model reads one result for all of them, and would not learn that
+        # Propose all or none: the model gets one result for all of them, and would not learn that
         # some have run.
         self._propose([proposing.command(c, call.id, c.intent or intent) for c in commands])
 

@@ -1,5 +1,4 @@
-"""The tool loop: the model and its tools are called in turn, until there is a text or a
-proposal."""
+"""The tool loop: it calls the model and its tools in turn, until there is a text or a proposal."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ from sayso.models import (
     bound_to_model,
     unused_id,
 )
-from sayso.models.calling import begun
+from sayso.models.calling import events_of
 from sayso.models.usage import called
 from sayso.turns.ending import Answer, suspended
 from sayso.turns.output import Output
@@ -48,7 +47,7 @@ _EMPTY: dict[StopReason, str] = {
     "max_tokens": "The model reached its output limit (max_tokens) before it had said anything.",
     "refusal": "The model declined to answer this.",
 }
-"""The text of a reply that would be empty, by the reason why it stopped."""
+"""The text that replaces an empty reply, by the reason why the reply stopped."""
 _CUT = "The model reached its output limit (max_tokens) within a tool call, which was not run."
 
 
@@ -149,7 +148,7 @@ async def _counted(request: Request, ask: Ask, cancelled: Set[Running[Any]], out
     engine, model = request.engine, request.engine.model
     name, begin = ask.model or model.name, time.monotonic()
     try:
-        events = engine.stream(ask) if engine.stream else await begun(model, ask, engine.code)
+        events = engine.stream(ask) if engine.stream else await events_of(model, ask, engine.code)
         reply = await _reply(request, events, cancelled, out)
     except ModelError as error:
         took = time.monotonic() - begin
@@ -176,12 +175,13 @@ async def _reply(
     cancelled: Set[Running[Any]],
     out: Output,
 ) -> Reply:
-    """The Reply that ends one model call; its text is sent as it comes."""
+    """The Reply that ends one model call; its text is sent while it arrives."""
     before = len(out.text)
     separate = before > 0
     try:
         async for event in events:
-            # No `match`: its class patterns take longer, and a reply may have thousands.
+            # This is no `match`: class patterns take longer, and a reply may have thousands of
+            # pieces.
             if isinstance(event, TextDelta):
                 text = event.text
                 if separate and text.strip():
@@ -204,7 +204,7 @@ async def _reply(
     except Exception as error:
         raise ModelError("server", "the model failed") from error
     finally:
-        # An error in closing changes neither the reply nor the failure.
+        # An error while closing the stream changes neither the reply nor the failure.
         if (close := getattr(events, "aclose", None)) is not None:
             try:
                 await close()
@@ -215,7 +215,7 @@ async def _reply(
 
 
 def _say_whole(out: Output, said: Turn) -> None:
-    """Send the text of a reply that came in no deltas (interface.md, "Endpoints", rule 5)."""
+    """Send the text of a reply that arrived without deltas (interface.md, "Endpoints", rule 5)."""
     text = "".join([block.text for block in said.blocks if isinstance(block, Text)])
     if text:
         out.say(f"\n\n{text}" if out.text else text)
@@ -227,7 +227,7 @@ def _show(out: Output, event: ModelEvent, agent: Agent) -> None:
             out.update(IntermittentUpdate(text, {"kind": "thinking"}), "Thinking")
         case ToolStart(name=name):
             words = f"Preparing {name}"
-            # The name of a tool that does not exist is the model's own words.
+            # If no tool has this name, it is the model's own text, so it is not shown.
             known = any(tool.name == name for tool in agent.definitions)
             fixed = words if known else "Preparing a tool"
             out.update(IntermittentUpdate(words, {"kind": "tool_call", "tool": name}), fixed)
@@ -244,7 +244,7 @@ def _ids_of_calls(turns: Sequence[Turn]) -> dict[str, int]:
 def _with_unused_ids(
     said: Turn, calls: list[Call], used: dict[str, int]
 ) -> tuple[Turn, list[Call]]:
-    """The turn and its calls, with ids that are new in the conversation."""
+    """The turn and its calls, with ids that no call of the conversation has."""
     ids = [unused_id(call.id, used) for call in calls]
     if ids == [call.id for call in calls]:
         return said, calls

@@ -1,8 +1,9 @@
-"""The turn engine: one ChatRequest in, its events out, one `done` at the end (design, section 5).
+"""The turn engine: it takes one ChatRequest and sends events, with one `done` at the end (design,
+section 5).
 
-A turn has its place and its time limit, is intercepted or answered, and is finished. What decides
-is a pure function of values (`plan`, `outcomes`). Every step gets the `Request`, which never
-changes, and the `Output`, which belongs to the turn. What users wrote is called through `UserCode`,
+A turn gets a place and a time limit, is intercepted or answered, and is finished. The steps that
+make a choice are pure functions of values (`plan`, `outcomes`). Every step gets the `Request`,
+which never changes, and the `Output`, which belongs to the turn. `UserCode` calls what users wrote,
 never on the engine's own loop.
 """
 
@@ -51,13 +52,13 @@ async def run_turn(
     involved: bool,
     timed: bool,
 ) -> None:
-    """Run one turn into `sink`, ending with one `done`; `timed` enforces its time limit here.
+    """Run one turn into `sink`, ending with one `done`; `timed` applies its time limit here.
 
     `more` are the request's messages that carry more than text (`beyond_text`); `involved` says
     that one of them shows or decides a call (`carries_calls`).
 
-    Raises RequestError when the request is refused, TurnError and whatever user code raised
-    when the turn failed; then the caller sends the terminal `error`.
+    Raises RequestError if the request is refused, and TurnError or any error of user code if the
+    turn fails; then the caller sends the terminal `error`.
     """
     if engine.host.stopping:
         raise Busy("the service is stopping")
@@ -88,7 +89,8 @@ async def run_turn(
 
 
 async def answered(request: Request, out: Output) -> None:
-    """Intercept or answer, then finish; Blocked and Silence of user code are another answer."""
+    """Intercept or answer, then finish. If user code raises Blocked or Silence, that replaces the
+    answer."""
     engine = request.engine
     given = None
     try:
@@ -101,14 +103,14 @@ async def answered(request: Request, out: Output) -> None:
             await accepted(request, out)
             await finish(request, await answer_given(request, given, out), out)
         elif not request.involved:
-            # Most turns: nothing was decided, and there is nothing to continue.
+            # Most turns decide nothing and have nothing to continue.
             if request.empty:
                 raise nothing_to_answer(request.received.messages)
             if engine.events_on:
                 await accepted(request, out)
             await finish(request, await _asked(request, out), out)
         elif engine.agent.function is not None and request.context.has_decision:
-            # A callable that carries out approved calls itself goes on when the client leaves.
+            # A callable that carries out approved calls itself continues when the client leaves.
             await engine.carried(_decided(request, out), out.unrecorded)
         else:
             await _decided(request, out)
@@ -132,12 +134,13 @@ def _asked(request: Request, out: Output) -> Awaitable[Answer]:
 
 
 async def _decided(request: Request, out: Output) -> None:
-    """Settle what the request decides, plan, then take the step."""
+    """Settle the decisions of the request, plan, then take the step."""
     settled = await settle(request, out)
     step = plan(request.asking(settled.decided))
     taken = _taken(request, settled, step, out)
     if isinstance(step, AskFunction) and step.unacknowledged:
-        # The callable carries out calls that earlier requests approved, so it goes on, too.
+        # The callable carries out calls that earlier requests approved, so it also continues when
+        # the client leaves.
         await request.engine.carried(taken, out.unrecorded)
     else:
         await taken
@@ -161,7 +164,8 @@ async def _taken(request: Request, settled: Settled, planned: Step, out: Output)
 
 
 async def _report(request: Request, out: Output) -> None:
-    """Report what was carried out before the turn fails; another failure changes nothing."""
+    """Report the calls that were carried out before the turn fails; another failure does not change
+    its error."""
     try:
         await report_before_failing(request, out)
     except Exception as error:

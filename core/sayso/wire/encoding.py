@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
 from sayso.wire.events import Done, Event, StopReason, TextDelta, fold
-from sayso.wire.lenient_json import dump_json, fitting, may_hold_endless
+from sayso.wire.lenient_json import dump_json, json_values, may_hold_endless
 from sayso.wire.messages import AgentMessage
 
 _TEXT = b'{"type":"text_delta","text":'
@@ -79,8 +79,8 @@ def _like(value: Any) -> Any:
         case list():
             return [_like(item) for item in value]
         case BaseModel():
-            return type(value).model_validate(fitting(value))
-    return fitting(value)
+            return type(value).model_validate(json_values(value))
+    return json_values(value)
 
 
 def encode_lines(events: Sequence[Event | str]) -> bytes:

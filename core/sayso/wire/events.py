@@ -158,7 +158,7 @@ def _reader(name: str) -> TypeAdapter[Any]:
 def outcomes_of(event: Event) -> Sequence[ExecutedApproval]:
     """The outcomes that an event reports, those of all its kinds in one shape.
 
-    The output of a call that did not end well begins with "Error:", "Rejected:" or "Outcome
+    The output of a call that did not succeed begins with "Error:", "Rejected:" or "Outcome
     unknown:".
     """
     match event:

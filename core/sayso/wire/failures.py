@@ -61,23 +61,23 @@ class Failure:
         if isinstance(error, RequestError):
             return cls(error.status, error.code, str(error), None, error.retry_after, outcomes)
         incident = token_hex(6)
-        told = error if isinstance(error, TurnError) else AgentError()
-        message = str(told)
+        shown = error if isinstance(error, TurnError) else AgentError()
+        message = str(shown)
         if debug:
-            cause = error.__cause__ if told is error else error
+            cause = error.__cause__ if shown is error else error
             message += f": {named(cause)}" if cause is not None else ""
             if isinstance(error, ModelError) and error.why and not altered:
                 message += f": {error.why}"
         secrets = hidden_in(error)
         message = mask(message, secrets)
-        if isinstance(error, LedgerUnavailable) or _is_all_told(error):
+        if isinstance(error, LedgerUnavailable) or _is_explained(error):
             # Every request gets it while the store or the provider is away, and no stack explains
             # why.
-            logger.error("incident %s: %s: %s", incident, told.code, mask(reasons(error), secrets))
+            logger.error("incident %s: %s: %s", incident, shown.code, mask(reasons(error), secrets))
         else:
             trace = hidden_trace(error, secrets)
-            logger.error("incident %s: %s: %s\n%s", incident, told.code, message, trace)
-        return cls(told.status, told.code, message, incident, told.retry_after, outcomes)
+            logger.error("incident %s: %s: %s\n%s", incident, shown.code, message, trace)
+        return cls(shown.status, shown.code, message, incident, shown.retry_after, outcomes)
 
     def carried_out(self) -> Iterator[str]:
         """A line for each call and command that was carried out before the failure."""
@@ -101,6 +101,6 @@ class Failure:
         return [(b"retry-after", str(max(1, math.ceil(self.retry_after))).encode())]
 
 
-def _is_all_told(error: BaseException) -> bool:
+def _is_explained(error: BaseException) -> bool:
     """Whether a model adapter raised it about its provider, and no other error is behind it."""
     return isinstance(error, ModelError) and not (error.__cause__ or error.__context__)

@@ -25,9 +25,9 @@ def dump_json(value: Any) -> bytes:
     try:
         raw = to_json(value, inf_nan_mode="null")
     except PydanticSerializationError:
-        return to_json(fitting(value), inf_nan_mode="null")
+        return to_json(json_values(value), inf_nan_mode="null")
     if may_hold_endless(raw):
-        return to_json(fitting(value), inf_nan_mode="null")
+        return to_json(json_values(value), inf_nan_mode="null")
     return raw
 
 
@@ -58,7 +58,7 @@ def _encodes(text: str) -> bool:
     return True
 
 
-def fitting(value: Any, within: tuple[int, ...] = ()) -> Any:
+def json_values(value: Any, within: tuple[int, ...] = ()) -> Any:
     """`value` as JSON values, as `dump_json` writes it; `within` are the ids of its containers."""
     match value:
         case float() if not isfinite(value):
@@ -72,26 +72,28 @@ def fitting(value: Any, within: tuple[int, ...] = ()) -> Any:
         case bytes() | bytearray():
             return value.decode("utf-8", "replace")
         case BaseModel():
-            return fitting(value.model_dump(warnings=False), within)
+            return json_values(value.model_dump(warnings=False), within)
     text = f"<{type(value).__name__}>"
     inner = (*within, id(value))
     match value:
         case _ if id(value) in within or len(within) >= _DEEPEST:
-            return fitting(text)
+            return json_values(text)
         case dict():
-            return {fitting(_name(key)): fitting(item, inner) for key, item in value.items()}
+            return {
+                json_values(_name(key)): json_values(item, inner) for key, item in value.items()
+            }
         case list() | tuple() | set() | frozenset():
-            return [fitting(item, inner) for item in value]
+            return [json_values(item, inner) for item in value]
         case _ if is_dataclass(value) and not isinstance(value, type):
-            return {f.name: fitting(getattr(value, f.name, None), inner) for f in fields(value)}
+            return {f.name: json_values(getattr(value, f.name, None), inner) for f in fields(value)}
     if (number := own_number(value)) is not None:
-        return fitting(number)
+        return json_values(number)
     try:
         made = to_jsonable_python(value, inf_nan_mode="null")
     except Exception:
         made = text
     # The text of a path may have half of a surrogate pair.
-    return fitting(made, inner)
+    return json_values(made, inner)
 
 
 def own_number(value: Any) -> int | float | bool | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, overload
 
+from sayso.trees import rebuilt
 from sayso.wire.canonical import canonical
 from sayso.wire.lenient_json import dump_json
 from sayso.wire.secret_forms import longest_first, secret_forms
@@ -76,7 +77,12 @@ def mask(value: Any, secrets: Sequence[str]) -> Any:
     """`value` with each secret replaced, in all its strings, keys included."""
     if not secrets:
         return value
-    return _masked(value, secrets if isinstance(secrets, Secrets) else Secrets(secrets))
+    known = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
+
+    def masked(leaf: Any) -> Any:
+        return known.hidden(leaf) if isinstance(leaf, str) else leaf
+
+    return rebuilt(value, masked, masked)
 
 
 def mask_sent(value: Any, secrets: Sequence[str]) -> Any:
@@ -87,17 +93,6 @@ def mask_sent(value: Any, secrets: Sequence[str]) -> Any:
 def holds_secret(value: Any, secrets: Sequence[str]) -> bool:
     """Whether any string in `value` contains a secret."""
     return bool(secrets) and canonical(mask(value, secrets)) != canonical(value)
-
-
-def _masked(value: Any, secrets: Secrets) -> Any:
-    match value:
-        case str():
-            return secrets.hidden(value)
-        case dict():
-            return {_masked(k, secrets): _masked(v, secrets) for k, v in value.items()}
-        case list() | tuple():
-            return [_masked(item, secrets) for item in value]
-    return value
 
 
 def _replaced(text: str, held: Sequence[str]) -> str:
@@ -185,4 +180,4 @@ def _finder(secrets: Sequence[str]) -> _Few | _Many:
 
 
 NO_SECRETS = Secrets()
-"""The secrets of the many requests that have none."""
+"""The secrets of requests without any, which most are."""

@@ -92,16 +92,16 @@ class CommandFile(Wire):
 
 
 Reason = Annotated[str, Field(min_length=1)]
-"""Why a call is rejected; an empty one would be neither a rejection nor none."""
+"""The reason of a rejection; an empty one would be neither a rejection nor none."""
 
 
 def _whole(value: Any) -> Any:
-    """A whole number that was sent as a double, which is all that protocol buffers have."""
+    """An int for a whole number that was sent as a double: protocol buffers have only doubles."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 Revision = Annotated[int, BeforeValidator(_whole), Field(strict=True, ge=1)]
-"""The number of an input of a call: 1 is what was proposed, each change of it makes the next."""
+"""The number of an input of a call: 1 is the proposed one, each change makes the next."""
 
 
 class Command(Wire):

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json, to_jsonable_python
 
+from sayso.trees import rebuilt
 from sayso.wire.bodies import problem
 from sayso.wire.canonical import holds_endless
 
@@ -22,14 +23,14 @@ _ABOVE = 5
 
 def plain(value: Any) -> Any:
     """`value` as JSON values: models and dataclasses become objects, the rest stays as given."""
+    return rebuilt(value, _plain_leaf)
+
+
+def _plain_leaf(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return to_jsonable_python(dataclasses.asdict(value))
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
     return value
 
 

@@ -13,7 +13,7 @@ from sayso.wire.masking import mask
 
 _LONGEST_ERROR = 500
 _LONGEST_TRACE = 64 * 2**10
-_TOLD_MEMBERS = 5
+_SHOWN_MEMBERS = 5
 
 
 def error_text(error: BaseException, secrets: Sequence[str]) -> str:
@@ -23,7 +23,7 @@ def error_text(error: BaseException, secrets: Sequence[str]) -> str:
     """
     message = _line(error, secrets)
     if isinstance(error, BaseExceptionGroup):
-        first = islice(_members(error), _TOLD_MEMBERS)
+        first = islice(_members(error), _SHOWN_MEMBERS)
         message += f": {'; '.join(_line(each, secrets) for each in first)}"
     return encodable(f"Error: {message[:_LONGEST_ERROR]}")
 

@@ -35,9 +35,9 @@ class Abandoned:
         return self._counts.total()
 
     def check(self, threads: int, blocked: int) -> None:
-        """Raise Exhausted where so many go on that the process may soon get no further thread, of
-        its `threads`, or loop, of which so many are `blocked`."""
-        # A single tool does not come to that.
+        """Raise Exhausted if so many are running that the process may soon get no further thread,
+        of its `threads`, or loop, of which so many are `blocked`."""
+        # A single tool cannot reach this number.
         if self.total >= max(2 * MOST, threads):
             raise Exhausted(self.total, max(self._counts, key=self._counts.__getitem__))
         if blocked >= 2 * MOST:
@@ -68,7 +68,16 @@ class Watched:
     """One call of a tool, or of a callable that carries calls out, shared by the code that runs it
     and the code that waits for it."""
 
-    __slots__ = ("_abandoned", "_begun", "_ended", "_left", "_lock", "is_async", "is_tool", "name")
+    __slots__ = (
+        "_abandoned",
+        "_started",
+        "_ended",
+        "_left",
+        "_lock",
+        "is_async",
+        "is_tool",
+        "name",
+    )
 
     def __init__(
         self, abandoned: Abandoned, name: str, is_async: bool, *, is_tool: bool = True
@@ -76,11 +85,11 @@ class Watched:
         self.name, self.is_async, self.is_tool = name, is_async, is_tool
         self._abandoned = abandoned
         self._lock = threading.Lock()
-        self._begun = self._ended = self._left = False
+        self._started = self._ended = self._left = False
 
     def begin(self) -> None:
         """The call's code begins."""
-        self._begun = True
+        self._started = True
 
     def end(self) -> None:
         """The call's code has ended."""
@@ -99,7 +108,7 @@ class Watched:
 
     def _abandon(self) -> None:
         with self._lock:
-            if self._left or self._ended or not self._begun:
+            if self._left or self._ended or not self._started:
                 return
             self._left = True
         self._count(1)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Generic, TypeVar
 
-from sayso.workers.mailbox import Mailbox, mailbox, tell
+from sayso.workers.mailbox import Mailbox, mailbox, wake_waiter
 
 T = TypeVar("T")
 _AT_ONCE = 4096
@@ -96,7 +96,7 @@ class Channel(Generic[T]):
             await asyncio.sleep(0)
         while (items := self.take()) is None:
             waiter = asyncio.get_running_loop().create_future()
-            self._waiter = partial(tell, waiter)
+            self._waiter = partial(wake_waiter, waiter)
             if not (self._items or self._closed or self.cancelled):
                 await waiter
             self._waiter = None
@@ -149,7 +149,7 @@ class Channel(Generic[T]):
 
     def _make_space(self) -> None:
         if (space := self._space) is not None and self._producer is not None:
-            self._producer.post(partial(tell, space))
+            self._producer.post(partial(wake_waiter, space))
         if self.on_space is not None:
             self.on_space()
 

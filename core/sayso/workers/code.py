@@ -79,13 +79,13 @@ class UserCode:
         for `items`."""
 
         async def awaited() -> tuple[Any, Context]:
-            return await _begun(fn(*args))
+            return await _with_context(fn(*args))
 
         is_async = is_coroutine_function(fn)
-        bound = awaited if is_async else functools.partial(_begun_in_thread, fn, *args)
+        bound = awaited if is_async else functools.partial(_with_context_in_thread, fn, *args)
         call = self.call(bound) if place is None else self.in_place(place, bound)
-        begun: tuple[Any, Context] = await call
-        return begun
+        started: tuple[Any, Context] = await call
+        return started
 
     async def keep_set(self, fn: Callable[..., Any], *args: Any) -> Any:
         """The result of `call`; context variables set by the code are set for the caller, too."""
@@ -275,10 +275,10 @@ async def _await(awaitable: Any) -> Any:
     return await awaitable
 
 
-async def _begun(awaitable: Any) -> tuple[Any, Context]:
+async def _with_context(awaitable: Any) -> tuple[Any, Context]:
     return await awaitable, copy_context()
 
 
-def _begun_in_thread(fn: Callable[..., Any], *args: Any) -> Any:
+def _with_context_in_thread(fn: Callable[..., Any], *args: Any) -> Any:
     result = fn(*args)
-    return _begun(result) if inspect.isawaitable(result) else (result, copy_context())
+    return _with_context(result) if inspect.isawaitable(result) else (result, copy_context())

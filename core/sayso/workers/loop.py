@@ -58,10 +58,10 @@ def cancelled_here() -> Set[Running[Any]]:
     return frozenset() if worker is None else worker.to_cancel
 
 
-async def let_cancel(unheard: Set[Running[Any]]) -> None:
+async def let_cancel(cancelled: Set[Running[Any]]) -> None:
     """Let those turns, the caller's too, receive their cancellation; for code that may never
     await."""
-    while unheard:  # noqa: ASYNC110
+    while cancelled:  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 

@@ -152,7 +152,7 @@ def mailbox(loop: asyncio.AbstractEventLoop | None = None) -> Mailbox:
     return box
 
 
-def tell(future: asyncio.Future[None]) -> None:
+def wake_waiter(future: asyncio.Future[None]) -> None:
     """Wake the waiter of `future`; called on its loop."""
     if not future.done():
         future.set_result(None)

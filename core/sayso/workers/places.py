@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Protocol
 
-from sayso.workers.mailbox import mailbox, tell
+from sayso.workers.mailbox import mailbox, wake_waiter
 from sayso.workers.running import Running
 from sayso.workers.threads import Threads, call_of
 from sayso.workers.workers import Workers
@@ -39,16 +39,16 @@ class _Arrival:
     def __init__(self) -> None:
         self.here = False
         self._box = mailbox()
-        self._told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def tell(self) -> None:
+    def announce(self) -> None:
         self.here = True
-        self._box.post(partial(tell, self._told), last=True)
+        self._box.post(partial(wake_waiter, self._arrived), last=True)
 
     async def within(self, until: float) -> bool:
         left = until - monotonic()
         if not self.here and left > 0:
-            await asyncio.wait({self._told}, timeout=left)
+            await asyncio.wait({self._arrived}, timeout=left)
         return self.here
 
 
@@ -62,7 +62,7 @@ class ThreadPlace:
         threads.submit(self._live)
 
     def _live(self) -> None:
-        self._arrival.tell()
+        self._arrival.announce()
         if (job := self._jobs.get()) is not None:
             job()
 
@@ -87,14 +87,14 @@ class LoopPlace:
     def __init__(self, workers: Workers) -> None:
         self._arrival = _Arrival()
         self._go: asyncio.Future[Callable[[], Coroutine[Any, Any, Any]]]
-        self._begun = False
+        self._started = False
         self.comes = self._arrival.within
         self._running = workers.spawn(self._live)
 
     async def _live(self) -> Any:
         self._go = asyncio.get_running_loop().create_future()
         self._box = mailbox()
-        self._arrival.tell()
+        self._arrival.announce()
         work = await self._go
         return await work()
 
@@ -103,12 +103,12 @@ class LoopPlace:
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Running[Any]:
         """Run `work()`, as `Workers.spawn` does."""
-        self._begun = True
+        self._started = True
         self._box.post(partial(_give, self._go, work), last=True)
         return self._running
 
     def leave(self) -> None:
-        if not self._begun:
+        if not self._started:
             self._running.cancel()
 
 

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from sayso.workers.forks import leave_fork
-from sayso.workers.mailbox import mailbox, tell
+from sayso.workers.mailbox import mailbox, wake_waiter
 
 if TYPE_CHECKING:
     from sayso.workers.loop import WorkerLoop
@@ -49,7 +49,7 @@ class Running(Generic[T]):
     def __await__(self) -> Generator[Any, None, T]:
         if not self._known:
             end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._then += (partial(tell, end),)
+            self._then += (partial(wake_waiter, end),)
             try:
                 yield from end
             except asyncio.CancelledError:
@@ -188,7 +188,7 @@ class Running(Generic[T]):
             call()
 
 
-class Begun:
+class StartedTurn:
     """A started turn; `overdue` says that it was cancelled for taking too long."""
 
     __slots__ = ("overdue", "running", "until")

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sayso.workers.loop import WorkerLoop, current_worker
-from sayso.workers.mailbox import Mailbox, mailbox, tell
+from sayso.workers.mailbox import Mailbox, mailbox, wake_waiter
 from sayso.workers.running import Running
 from sayso.workers.threads import WAY_OUT, Threads
 
@@ -111,7 +111,7 @@ class Workers:
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         home = self.home = WorkerLoop(self, "sayso-home", self.threads)
         self._loops.append(home)
-        home.start(lambda: server.post(partial(tell, ready)))
+        home.start(lambda: server.post(partial(wake_waiter, ready)))
         await ready
 
     async def close(self, seconds: float = 5.0) -> None:
@@ -165,8 +165,8 @@ class Workers:
 
     @property
     def blocked(self) -> int:
-        """How many loops are blocked by code that nobody waits for: a turn of theirs was cancelled,
-        and cannot hear of it."""
+        """The number of loops blocked by code that nobody waits for: a turn of theirs was
+        cancelled, and cannot receive that."""
         return sum(bool(worker.to_cancel) for worker in list(self._loops))
 
     @property

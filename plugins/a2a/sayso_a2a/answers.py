@@ -52,7 +52,7 @@ class Answer:
 
     @property
     def runs(self) -> bool:
-        """Whether the task is at work: it has not ended, and waits for nobody."""
+        """Whether the task is running: it has not ended, and waits for nobody."""
         return self.state in ("submitted", "working", "pending", "running")
 
 
@@ -100,7 +100,7 @@ def simple_answer(response: Any) -> Answer:
     waiting = (task.metadata and task.metadata.tool_calls) or []
     artifacts = [dict(artifact) for artifact in task.artifacts or ()]
     id = task.task_id or ""
-    # A task that waits or was canceled takes no message that names no decision.
+    # A task that waits or was canceled accepts only messages with a decision.
     context = id if task.status in ("completed", "failed") else ""
     return Answer(id, task.status, text, waiting, artifacts, context)
 

@@ -1,4 +1,4 @@
-"""Tasks beside a ledger in PostgreSQL: whoever shares the ledger has the same tasks."""
+"""Tasks beside a ledger in PostgreSQL: all services that share the ledger have the same tasks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _TOO_MANY = (
 
 
 class PostgresRows:
-    """As `Rows`, in the database at `url`; times of its clock are shown as times of this machine's.
+    """`Rows` in the database at `url`; times of its clock are shown as times of this machine's.
 
     Each of its threads has a connection, made when it is first needed.
     """
@@ -102,9 +102,9 @@ class PostgresRows:
         return await self._run(lambda db, now: self._get(db, now, owner, id))
 
     async def change(self, owner: str, id: str, change: Callable[[Row | None], Row | None]) -> None:
-        """Put what `change` makes of the row in its place, as one step; None leaves it.
+        """Replace the row by the result of `change`, in one step; None leaves it unchanged.
 
-        What `change` raises passes, and nothing is written.
+        An error of `change` is raised, and nothing is written.
         """
 
         def work(db: Connection, now: float) -> None:
@@ -143,18 +143,18 @@ class PostgresRows:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._in_one, work)
 
     def _in_one(self, work: Callable[[Connection, float], T]) -> T:
-        """What `work` gives, in one transaction. Raises LedgerUnavailable."""
+        """The result of `work`, in one transaction. Raises LedgerUnavailable."""
         try:
             known: Connection | None = getattr(self._own, "db", None)
             if known is not None and not known.closed:
                 try:
                     return _transaction(known, work)
-                except _NotBegun:
+                except _NotStarted:
                     # The server restarted while the connection was idle.
                     known.close()
             return _transaction(self._connect(), work)
-        except (psycopg.Error, _NotBegun) as error:
-            cause = error.__cause__ if isinstance(error, _NotBegun) else error
+        except (psycopg.Error, _NotStarted) as error:
+            cause = error.__cause__ if isinstance(error, _NotStarted) else error
             raise LedgerUnavailable("the store of the A2A tasks is not available") from cause
 
     def _connect(self) -> Connection:
@@ -198,7 +198,7 @@ class PostgresRows:
             db.execute(_TOO_MANY, (self._adapter, self._adapter, self._most - 1))
 
 
-class _NotBegun(Exception):
+class _NotStarted(Exception):
     """The connection was lost before anything was asked on it."""
 
 
@@ -213,7 +213,7 @@ def _transaction(db: Connection, work: Callable[[Connection, float], T]) -> T:
     except psycopg.OperationalError as error:
         if begun:
             raise
-        raise _NotBegun from error
+        raise _NotStarted from error
 
 
 def _row(owner: str, id: str, found: Sequence[Any], now: float) -> Row:

@@ -55,7 +55,7 @@ class Row:
 
 
 class TaskStore(Protocol):
-    """What the simple adapter needs of the place where its tasks are."""
+    """The operations that the simple adapter needs from its store of tasks."""
 
     async def open(self) -> None:
         """Open it; raises PluginError for one that cannot be used."""

@@ -85,8 +85,7 @@ class Settings(Plugin.Settings):
 
 
 def task_store(host: Host, adapter: str, settings: Settings) -> TaskStore:
-    """Where the tasks of an adapter are kept: where the ledger is, in PostgreSQL, a file or
-    memory."""
+    """The store for an adapter's tasks: PostgreSQL if the ledger is there, a file or memory."""
     ledger = host.config.approvals.ledger or ""
     if ledger.startswith("postgresql:"):
         from sayso_a2a.postgres_rows import PostgresRows

@@ -152,8 +152,8 @@ def denied(task: Task) -> Task:
     return task.model_copy(update={"status": "failed", "error": error})
 
 
-def told_canceled(task: Task, rows: Sequence[Proposal]) -> Task:
-    """A canceled task with what became of its calls that had begun to run."""
+def with_outcomes(task: Task, rows: Sequence[Proposal]) -> Task:
+    """A canceled task with the outcomes of its calls that had started."""
     running = [row.id for row in rows if row.state == "EXECUTING"]
     metadata = {**task.metadata, "updated": now(), "running": running}
     return task.model_copy(update={"text": outcome_words(rows), "metadata": metadata})

@@ -35,7 +35,7 @@ from sayso_a2a.task import (
     now,
     proposals_of,
     task_of,
-    told_canceled,
+    with_outcomes,
 )
 from sayso_a2a.turned import Turned
 from sayso_a2a.waiting import CANCELED, DENIED, decided_elsewhere, started, withdraw
@@ -57,7 +57,7 @@ class Tasks:
         self._closing = False
 
     async def open(self) -> None:
-        """Open the store, and go on with tasks that others decide on."""
+        """Open the store, and watch the tasks that others decide on."""
         await self._rows.open()
         self._watching = asyncio.ensure_future(self._watch_those_left())
 
@@ -108,7 +108,7 @@ class Tasks:
         return started, run
 
     async def _watched(self, run: Awaitable[Task], *, again: bool) -> Task:
-        """The task after its run; one that waits goes on once others have decided."""
+        """The task after its run; a waiting one continues once others have decided."""
         after = await run
         if after.status == "input-required":
             ids = [proposal.id for proposal in proposals_of(after.messages)]
@@ -127,7 +127,7 @@ class Tasks:
             await asyncio.sleep(SWEEP_EVERY)
 
     async def _decided(self, owner: str, id: str, decisions: list[Json]) -> None:
-        """Go on with a task whose calls were decided elsewhere, unless somebody else has."""
+        """Continue a task whose calls were decided elsewhere, unless somebody else has."""
         caller = Caller(PROTOCOL, owner or None)
         try:
             if (await self.look(owner, id)).status == "input-required":
@@ -138,14 +138,15 @@ class Tasks:
             logger.info("task %s does not go on by itself: %s", id, error)
 
     async def _with_outcomes(self, task: Task) -> Task:
-        """The task; a canceled one says what became of its calls that still ran when it was."""
+        """The task; a canceled one with the outcomes of calls that still ran when it was
+        canceled."""
         ids = task.metadata.get("running")
         if task.status != "canceled" or not ids:
             return task
         rows = await started(self._host, Caller(PROTOCOL, task.owner or None), ids)
         if any(row.state == "EXECUTING" for row in rows):
             return task
-        return await self._write(task, told_canceled(task, rows))
+        return await self._write(task, with_outcomes(task, rows))
 
     def _forget(self, name: str, run: asyncio.Task[Task]) -> None:
         self._runs.pop(name, None)
@@ -330,7 +331,7 @@ class Tasks:
             await asyncio.wait({run})
         self._watch.end(id)
         rows = await withdraw(self._host, caller, proposals_of(before.messages), CANCELED)
-        return await self._write(after, told_canceled(after, rows)) if rows else after
+        return await self._write(after, with_outcomes(after, rows)) if rows else after
 
 
 async def left_open(

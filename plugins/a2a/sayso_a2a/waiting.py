@@ -49,14 +49,14 @@ def _prose(text: str) -> str:
 
 
 def decided_elsewhere(approvals: Approvals) -> str:
-    """The reason for which a decision over A2A is refused."""
+    """The reason why a decision over A2A is refused."""
     return DENIED if approvals == "deny" else _WAYS["inbox"].replace("\n", " ")
 
 
 async def withdraw(
     host: Host, caller: Caller, proposals: Sequence[Approval], reason: str
 ) -> list[Proposal]:
-    """Reject the proposals that have not started; gives the rows of the others."""
+    """Reject the proposals that have not started; returns the rows of the others."""
     ids = [proposal.id for proposal in proposals]
     if ids:
         await host.calls.withdraw(ids, caller, reason)

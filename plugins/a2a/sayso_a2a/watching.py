@@ -1,4 +1,4 @@
-"""Tasks that wait for decisions: once others have decided, each goes on by itself."""
+"""Tasks that wait for decisions: once others have decided, each continues by itself."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ GoOn = Callable[[str, str, list[Json]], Awaitable[None]]
 
 
 class Watch:
-    """Knows which tasks of this process wait for decisions."""
+    """Knows the tasks of this process that wait for decisions."""
 
     def __init__(self, host: Host, go_on: GoOn) -> None:
         self._host = host
         self._go_on = go_on
         self._watched: dict[str, asyncio.Task[None]] = {}
         self._going: set[asyncio.Task[None]] = set()
-        # Tasks that were continued without effect: until when they are left alone, and for how long
-        # that is.
+        # Tasks that were continued without effect: the time until which each is left alone, and the
+        # length of that pause.
         self._tried: dict[str, tuple[float, float]] = {}
 
     async def begin(
@@ -38,7 +38,7 @@ class Watch:
     ) -> None:
         """Continue the task once none of the calls `ids` is pending any more.
 
-        `again` says that it has just been continued: then something must have yet to be decided.
+        `again` says that this was just tried: then some call must still be undecided.
         """
         self.end(task_id)
         if again and not await self._pending(owner, ids):
@@ -48,8 +48,8 @@ class Watch:
         self._start(task_id, owner, ids)
 
     def take_up(self, task_id: str, owner: str, ids: Sequence[str]) -> None:
-        """Watch a task that was found waiting in the store, unless that is so, or it was tried a
-        short time ago."""
+        """Watch a task that was found waiting in the store, unless it is watched already or was
+        tried a short time ago."""
         until, _ = self._tried.get(task_id, (0.0, 0.0))
         if task_id not in self._watched and time.monotonic() >= until:
             self._start(task_id, owner, ids)
@@ -59,13 +59,13 @@ class Watch:
             self._watched[task_id] = asyncio.ensure_future(self._watching(task_id, owner, ids))
 
     def end(self, task_id: str) -> None:
-        """Watch the task no more."""
+        """Stop watching the task."""
         if (watching := self._watched.pop(task_id, None)) is not None:
             watching.cancel()
 
     def _leave(self, task_id: str) -> None:
-        """Leave the task alone for a while, each time for longer: what hinders its calls, such as
-        a freeze, may last."""
+        """Leave the task alone for a while, longer each time: the reason that keeps its calls from
+        starting, such as a freeze, may last."""
         _, pause = self._tried.get(task_id, (0.0, _PAUSE / 2))
         pause = min(2 * pause, _LONG)
         if len(self._tried) >= 10 * MOST:
@@ -73,7 +73,7 @@ class Watch:
         self._tried[task_id] = (time.monotonic() + pause, pause)
 
     async def aclose(self) -> None:
-        """Stop watching. Turns that have started are the host's to end."""
+        """Stop watching; the host ends the turns that have started already."""
         watching = [*self._watched.values(), *self._going]
         for each in watching:
             each.cancel()
@@ -87,7 +87,7 @@ class Watch:
         try:
             rows = await self._decided(owner, ids)
         except Exception:
-            # The next look at what waits takes it up again.
+            # The next sweep of waiting tasks starts this again.
             logger.exception("the calls of task %s could not be watched", task_id)
             rows = []
         mine = self._watched.pop(task_id)
@@ -96,7 +96,7 @@ class Watch:
             mine.add_done_callback(self._going.discard)
             await self._goes_on(owner, task_id, decisions)
         elif rows:
-            # All have expired: nothing comes of them.
+            # All calls have expired, so continuing would have no effect.
             self._leave(task_id)
 
     async def _goes_on(self, owner: str, task_id: str, decisions: list[Json]) -> None:
@@ -117,7 +117,7 @@ def _caller(owner: str) -> Caller:
 
 
 def _decision(row: Proposal) -> Json:
-    """The decision that was made on a call, as a message on its task says it."""
+    """The decision on a call, in the form of a message on its task."""
     decision: Json = {"id": row.id, "type": row.kind, "seen": row.revision}
     if row.state != "REJECTED":
         return {**decision, "execute": True}

@@ -73,7 +73,7 @@ class Binding:
     """The operations over one binding, at the address that the card states for it."""
 
     def __init__(self, service: Service, name: str) -> None:
-        # The kit states no version, and takes fields that it does not know.
+        # The kit states no version, and accepts unknown fields.
         card = service.http.get("/.well-known/agent-card.json").json()
         ParseDict(card, AgentCard(), ignore_unknown_fields=True)
         # The kit takes the first interface of each binding.

@@ -117,11 +117,11 @@ def wait_for(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
 
 
 TOKENS = {"ann": "token-of-ann", "bob": "token-of-bob"}
-"""The callers of a service that asks them who they are."""
+"""The callers of a service with authentication."""
 
 
 def bearer(name: str) -> dict[str, str]:
-    """The header by which a caller says who they are."""
+    """The header by which a caller authenticates."""
     return {"authorization": f"Bearer {TOKENS[name]}"}
 
 

@@ -100,8 +100,8 @@ def test_reply_that_no_json_holds_is_told_as_on_v2(serve: Serve, reply: dict[str
     )
     official = Rpc(service).task("x")
     waits = official["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    told = official["status"]["message"] if waits else official["artifacts"][-1]
-    assert told["parts"][0] == {"text": text}
+    reported = official["status"]["message"] if waits else official["artifacts"][-1]
+    assert reported["parts"][0] == {"text": text}
 
 
 def test_endpoints_are_there_only_when_switched_on(tmp_path: Path, cluster: Cluster) -> None:

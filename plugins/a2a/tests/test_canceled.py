@@ -171,9 +171,9 @@ def test_canceled_task_tells_the_outcome_of_an_approved_call_that_had_begun(
                 words(rpc("GetTask", id=task["id"])["result"])
             ]
             assert found[0]["status"]["state"] == "TASK_STATE_CANCELED"
-        (told,) = approved
-        assert told["result"]["task"]["status"]["state"] == "TASK_STATE_CANCELED"
-        # The conversation knows the outcome, and nothing of the words about it.
+        (reported,) = approved
+        assert reported["result"]["task"]["status"]["state"] == "TASK_STATE_CANCELED"
+        # The conversation knows the outcome, but not the words about it.
         rpc.task("and now?", contextId=task["contextId"])
         assert "deployed web" in str(cluster.model.asks[-1].turns)
         assert "Outcome unknown" not in str(cluster.model.asks[-1].turns)

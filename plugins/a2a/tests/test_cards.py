@@ -76,10 +76,10 @@ def test_card_is_read_by_clients_of_0_3_which_state_no_version(
 
 
 def test_card_has_the_fields_of_1_0_only_for_those_who_state_it(service: Service) -> None:
-    told = service.http.get(PATH, headers=V1)
-    conforms(AgentCard, told.json())
-    assert "A2A-Version" in told.headers["vary"]
-    assert told.headers["etag"] != service.http.get(PATH).headers["etag"]
+    reported = service.http.get(PATH, headers=V1)
+    conforms(AgentCard, reported.json())
+    assert "A2A-Version" in reported.headers["vary"]
+    assert reported.headers["etag"] != service.http.get(PATH).headers["etag"]
 
 
 def test_capability_that_is_overridden_leaves_the_others(serve: Serve, cluster: Cluster) -> None:
@@ -179,8 +179,8 @@ def test_extended_card_is_for_authenticated_callers(tmp_path: Path, cluster: Clu
         assert card["supportedInterfaces"][0]["url"] == f"{service.url}/a2a/rpc"
         path = "/a2a/rest/extendedAgentCard"
         assert service.http.get(path, headers=V1).status_code == 401
-        told = service.http.get(path, headers={**V1, "authorization": "Bearer token-of-ann"})
-        assert told.json()["supportedInterfaces"] == card["supportedInterfaces"]
+        reported = service.http.get(path, headers={**V1, "authorization": "Bearer token-of-ann"})
+        assert reported.json()["supportedInterfaces"] == card["supportedInterfaces"]
 
 
 def test_each_card_of_a_service_in_a_mount_names_the_mount(
@@ -243,7 +243,7 @@ def test_signed_card_is_verified_by_the_client_of_the_sdk(
         card.description = "Another one"
         with pytest.raises(InvalidSignaturesError):
             verify(card)
-        # Most signatures differ each time; copies that clients keep are still the card.
+        # Most signatures differ each time; copies of clients must stay valid.
         tags = {service.http.get(PATH).headers["etag"] for _ in range(2)}
         assert len(tags) == 1
 

@@ -1,4 +1,5 @@
-"""Tasks whose calls are decided elsewhere, and where decisions over A2A do not count."""
+"""Tasks whose calls are decided elsewhere, and adapters on which decisions over A2A do not
+count."""
 
 from __future__ import annotations
 

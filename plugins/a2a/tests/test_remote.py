@@ -410,8 +410,8 @@ def test_conversation_over_there_goes_on_with_ours(
         with running(agent, configured(tmp_path / "near")) as near:
             first = ask(near, said("hello"))
             ask(near, said("hello"), {"role": "assistant", **first}, said("and more"))
-            told = [getattr(turn.blocks[0], "text", "") for turn in cluster.model.asks[-1].turns]
-            assert told == ["hello", "You said: hello", "and more"]
+            noted = [getattr(turn.blocks[0], "text", "") for turn in cluster.model.asks[-1].turns]
+            assert noted == ["hello", "You said: hello", "and more"]
             ask(near, said("elsewhere"))
             assert len(cluster.model.asks[-1].turns) == 1
 
@@ -438,9 +438,9 @@ AT_WORK: dict[str, tuple[Any, str, Any]] = {
 def test_task_that_comes_back_at_work_is_looked_at_until_it_ends(
     tmp_path: Path, adapter: str
 ) -> None:
-    begun, path, done = AT_WORK[adapter]
+    opened, path, done = AT_WORK[adapter]
     cards: dict[str, Any] = {path: done}
-    with answering(json.dumps(begun), cards) as url:
+    with answering(json.dumps(opened), cards) as url:
         if adapter == "simple":
             cards["/.well-known/agent.json"] = {"name": "far"}
         else:
@@ -452,9 +452,9 @@ def test_task_that_comes_back_at_work_is_looked_at_until_it_ends(
 
 
 def test_task_that_is_at_work_for_too_long_is_told_as_it_is(tmp_path: Path) -> None:
-    begun, path, _ = AT_WORK["simple"]
-    cards = {path: begun, "/.well-known/agent.json": {"name": "far"}}
-    with answering(json.dumps(begun), cards) as url:
+    opened, path, _ = AT_WORK["simple"]
+    cards = {path: opened, "/.well-known/agent.json": {"name": "far"}}
+    with answering(json.dumps(opened), cards) as url:
         agent, _ = driver(remote_agent(url, name="kube", timeout=0.3))
         with running(agent, configured(tmp_path)) as near:
             assert "The task 't' is running." in ask(near, said("pay"))["content"]

@@ -724,8 +724,8 @@ def test_each_worker_follows_a_running_task_to_its_end(workers: str, tmp_path: P
             for line in reply.iter_lines():
                 if line.startswith("data:"):
                     event = json.loads(line.removeprefix("data:"))
-                    if told := event.get("task") or event.get("statusUpdate"):
-                        states.append(told["status"]["state"])
+                    if noted := event.get("task") or event.get("statusUpdate"):
+                        states.append(noted["status"]["state"])
 
     with ThreadPoolExecutor(8) as pool:
         following = [pool.submit(follow, states) for states in found]

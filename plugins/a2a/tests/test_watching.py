@@ -46,7 +46,7 @@ def run(state: str, use: Callable[[Watch, list[Any]], Awaitable[None]]) -> None:
 
 
 async def settle() -> None:
-    """Let what was begun run to where it waits."""
+    """Let the started tasks run to the point at which they wait."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -66,7 +66,7 @@ def test_call_that_cannot_start_has_its_task_continued_ever_more_rarely(
             watch.take_up("t", "", ["c"])
             await settle()
             assert len(sent) == tries, passed
-        # A message of its caller makes it a task like any other.
+        # A message of its caller removes the pause.
         await watch.begin("t", "", ["c"])
         await settle()
         assert len(sent) == 5

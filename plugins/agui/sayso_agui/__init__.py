@@ -28,7 +28,7 @@ class AGUI(Plugin):
         """`[plugin.agui]`."""
 
         path: str = Field(default="/agui", pattern=r"^(/[A-Za-z0-9._~-]+)+$")
-        """Where runs are posted; `PATH/capabilities` says what the agent can do."""
+        """The path that runs are posted to; `PATH/capabilities` says what the agent can do."""
 
     @hookimpl
     def register_routes(self, host: Host) -> Router:
@@ -41,6 +41,6 @@ class AGUI(Plugin):
 
     @hookimpl
     def intercept_request(self, request: ChatRequest, context: RequestContext) -> None:
-        """None; what the page gives as `context`, and as system messages, is context."""
+        """Return None; the page's `context`, and its system messages, become context."""
         if context.protocol == PROTOCOL and (words := context.request_fields.get("context")):
             context.add_system_context(str(words))

@@ -77,7 +77,7 @@ class Runs:
             caller,
             given.shown,
             given.decisions,
-            told=given.told,
+            reported=given.reported,
             session=run.state if isinstance(run.state, dict) and run.state else None,
             supersede=host.config.approvals.on_new_message == "supersede",
         )
@@ -89,8 +89,8 @@ class Runs:
                 yield piece
 
     async def _know(self, events: Events, given: Read, caller: Caller) -> None:
-        """Find the calls that the page has: those that it shows or decides, and what the agent
-        proposed together with these. Some pages resume with no messages at all."""
+        """Find the calls that the page has: those that it shows or decides, and those proposed
+        together with them. Some pages resume without any messages."""
         ids = {*(id_ for one in given.shown for id_ in one.ids), *(d.id for d in given.decisions)}
         found = await self._host.calls.standing([*ids], caller)
         events.know(ids, {row.turn for row in found.values()})

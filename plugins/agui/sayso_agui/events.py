@@ -40,8 +40,8 @@ class Events:
         self._interrupts: list[Json] = []
 
     def know(self, calls: Collection[str], turns: Collection[str]) -> None:
-        """Name the calls that the page has already, and the turns that proposed them: arguments
-        that are sent again would be appended to those that it holds."""
+        """Record the calls that the page has already, and the turns that proposed them: the page
+        would append arguments that are sent again to those that it has."""
         self._known |= set(calls)
         self._turns |= set(turns)
 
@@ -50,7 +50,7 @@ class Events:
         return self._event("RUN_STARTED", **self._ids(), protocolVersion=VERSION)
 
     def of(self, event: Event) -> Iterator[bytes]:
-        """What one event amounts to; proposals come by `ask`."""
+        """The AG-UI events for one event; proposals are sent by `ask`."""
         match event:
             case TextDelta(text=text):
                 yield from self._say(text)
@@ -72,13 +72,13 @@ class Events:
                     yield self._outcome(ended)
 
     def restated(self, rows: Sequence[Proposal], words: str) -> Iterator[bytes]:
-        """The run of a message that came while `rows` wait."""
+        """The run for a message that arrived while `rows` are pending."""
         yield from self._say(words)
         yield from self.ask(rows)
         yield from self.finish(Done("approval_required"))
 
     def ask(self, rows: Sequence[Proposal]) -> Iterator[bytes]:
-        """The calls that wait, for the run's end to ask about."""
+        """The pending calls that the run's end asks about."""
         yield from self._close()
         for row in rows:
             self._interrupts.append(self._interrupt(row))
@@ -93,7 +93,7 @@ class Events:
             yield self._event("TOOL_CALL_END", toolCallId=row.id)
 
     def finish(self, done: Done) -> Iterator[bytes]:
-        """The last events of a run that ended well, or waits."""
+        """The last events of a run that succeeded, or waits."""
         yield from self._close()
         if done.session:
             yield self._event("STATE_SNAPSHOT", snapshot=done.session)
@@ -172,7 +172,7 @@ class Events:
 
 
 def _used(done: Done) -> list[Json]:
-    """The tokens of each model call of the turn; none where no provider counted them."""
+    """The tokens of each model call of the turn; none if no provider counted them."""
     usage = done.meta_data.get("usage") or {}
     return [_tokens(call) for call in usage.get("calls", ())]
 

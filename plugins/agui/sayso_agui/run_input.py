@@ -1,4 +1,4 @@
-"""What a page sends for a run: the messages, and the answers to interrupts."""
+"""The input of a run: the messages, and the answers to interrupts."""
 
 import json
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Function(_Part):
 
 
 class CallMade(_Part):
-    """A call as an assistant's message has it."""
+    """A call in an assistant's message."""
 
     id: str
     function: Function
@@ -43,7 +43,7 @@ class Said(_Part):
 
 
 class Described(_Part):
-    """Something that the page tells the agent of itself."""
+    """Something that the page tells the agent about itself."""
 
     description: str
     value: str
@@ -79,11 +79,11 @@ class Malformed(Exception):
 
 @dataclass
 class Read:
-    """A run as it is understood; `given` has the arguments that the page shows of each call."""
+    """A run after reading; `given` has the arguments that the page shows of each call."""
 
     shown: list[Shown] = field(default_factory=list)
     decisions: list[Approval] = field(default_factory=list)
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     given: dict[str, Json] = field(default_factory=dict)
     context: str = ""
 
@@ -103,7 +103,7 @@ def read(run: RunInput) -> Read:
             case "system" | "developer":
                 words.append(text)
             case "tool" if not _is_answer(text):
-                found.told.add(said.tool_call_id)
+                found.reported.add(said.tool_call_id)
             case _:
                 pass
     found.context = "\n\n".join(word for word in words if word.strip())

@@ -1,4 +1,4 @@
-"""A page as AG-UI's client behaves; the protocol's own models check each event."""
+"""A page that behaves like AG-UI's client; the protocol's own models check each event."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ class World:
     deleted: list[str] = field(default_factory=list)
 
     def decide(self, id: str, *, approve: bool, reason: str = "no") -> None:
-        """What a person does on another surface, such as the console."""
+        """Decide as a person on another surface, such as the console."""
         calls = self.service.host.calls
         why = None if approve else reason
         asyncio.run(calls.decide(id, ELSEWHERE, approved=approve, reason=why, run=False))
 
 
 class Page:
-    """One thread. `messages` is what a client makes of the events; `version` what it declares."""
+    """One thread. `messages` are the client's, made from the events; `version` is the declared
+    one."""
 
     def __init__(self, world: World, version: str | None = "1.0", **headers: str) -> None:
         self.world = world
@@ -50,7 +51,7 @@ class Page:
         self.runs = 0
 
     def say(self, text: str) -> list[Json]:
-        """Run with a user's message; gives the events."""
+        """Run with a user's message; returns the events."""
         self.messages.append({"id": f"u{len(self.messages)}", "role": "user", "content": text})
         return self.run()
 
@@ -86,13 +87,13 @@ class Page:
 
     @property
     def interrupts(self) -> list[Json]:
-        """What the last run waits for."""
+        """The interrupts of the last run."""
         outcome = self.events[-1].get("outcome", {})
         return list(outcome.get("interrupts", []))
 
     @property
     def text(self) -> str:
-        """What the last run said."""
+        """The text of the last run."""
         return "".join(e["delta"] for e in self.of("TEXT_MESSAGE_CONTENT"))
 
     def of(self, kind: str) -> list[Json]:

@@ -102,7 +102,7 @@ def test_a_tools_message_is_neither_a_decision_nor_an_outcome(start: Start) -> N
     page = Page(start(deletion("a"), "It is gone."))
     page.say("delete a")
     (interrupt,) = page.interrupts
-    # As CopilotKit writes it before it resumes.
+    # CopilotKit writes this before it resumes.
     answer = {"id": "x", "role": "tool", "content": '{"approved":true}'}
     page.messages.append(answer | {"toolCallId": interrupt["id"]})
     page.say("well?")
@@ -182,8 +182,11 @@ def test_a_wrong_field_is_refused_before_the_stream(start: Start, wrong: Any) ->
 
 
 def test_the_capabilities_say_that_a_person_decides(start: Start) -> None:
-    told = start().service.get("/agui/capabilities").json()
-    assert told["humanInTheLoop"]["approvals"] and told["humanInTheLoop"]["approveWithEdits"]
+    capabilities = start().service.get("/agui/capabilities").json()
+    assert (
+        capabilities["humanInTheLoop"]["approvals"]
+        and capabilities["humanInTheLoop"]["approveWithEdits"]
+    )
 
 
 def test_another_principal_decides_nothing(start: Start) -> None:

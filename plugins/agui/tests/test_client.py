@@ -1,4 +1,4 @@
-"""AG-UI's own client, in Node, against a service: the newest, and the one that CopilotKit has."""
+"""AG-UI's own client, in Node, against a service: the newest, and the one used by CopilotKit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Where a request says that what stands before is to be cached.
+"""The marks in a request after which the provider caches everything before them.
 
-At most four marks are taken. They stand where the next request will begin alike: behind the tools,
-behind the static system prompt, behind the user's last text, and behind the newest results.
+A request has at most four marks. They are at the points up to which the next request is the same:
+after the tools, after the static system prompt, after the user's last text, and after the newest
+results.
 """
 
 from __future__ import annotations

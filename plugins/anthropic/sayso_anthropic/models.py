@@ -1,4 +1,5 @@
-"""What Claude models take and how much they read and write, told by their generation."""
+"""The parameters that Claude models accept, and the numbers of tokens that they read and write, by
+generation."""
 
 from __future__ import annotations
 
@@ -21,12 +22,15 @@ def version_of(model: str) -> Version:
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What one model takes.
+    """The abilities of one model.
 
-    `output` are the most tokens of an answer, thinking included, `window` those that it can read.
-    `efforts` are its levels, `thinks` whether it decides itself how much to think, `thinks_off`
-    whether it can be told not to, `sampling` whether it takes temperature and its like, and
-    `late_system` whether it takes a system message behind the user's.
+    - `output`: the most tokens of an answer, thinking included;
+    - `window`: the most tokens that it can read;
+    - `efforts`: its levels of effort;
+    - `thinks`: whether it decides itself how much to think; `thinks_off`: whether it can be asked
+      not to;
+    - `sampling`: whether it accepts temperature and the like;
+    - `late_system`: whether it accepts a system message after the user's.
     """
 
     output: int

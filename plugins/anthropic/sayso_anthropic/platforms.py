@@ -1,6 +1,7 @@
-"""Where Claude models are served: the clients of the official SDK, and their credentials.
+"""The platforms that serve Claude models: the clients of the official SDK, and their credentials.
 
-The messages are the same everywhere; addresses, keys and the framing of streams are the clients'.
+The messages are the same everywhere; the clients have their own addresses, keys and framing of
+streams.
 """
 
 from __future__ import annotations

@@ -55,14 +55,14 @@ class Accumulator:
         self._stop = "end_turn"
         self._usage: dict[str, int] = {}
         self._thinking_tokens = 0
-        self.begun = False
+        self.started = False
         self.reply: Reply | None = None
 
     def feed(self, event: Mapping[str, Any]) -> Iterator[ModelEvent]:
         """The deltas of `event`; unknown kinds of events are ignored."""
         match event.get("type"):
             case "message_start":
-                self.begun = True
+                self.started = True
                 self._count(event["message"].get("usage"))
             case "content_block_start":
                 yield from self._start(event["index"], dict(event["content_block"]))
@@ -77,7 +77,7 @@ class Accumulator:
                 self.reply = self._whole()
 
     def _start(self, index: int, block: dict[str, Any]) -> Iterator[ModelEvent]:
-        if not self.begun or index in self._blocks:
+        if not self.started or index in self._blocks:
             raise ValueError("a content block out of place")
         self._blocks[index] = block
         self._fragments[index] = {}
@@ -122,7 +122,7 @@ class Accumulator:
                 self._calls[index] = Call(block["id"], self._name(block["name"]), own, error)
 
     def _whole(self) -> Reply:
-        if self._fragments or not self.begun:
+        if self._fragments or not self.started:
             raise ValueError("a message that ends within a block")
         blocks: list[Block] = []
         raw: list[dict[str, Any]] = []

@@ -40,14 +40,14 @@ OPTIONAL = (
     "output_config.effort",
     "cache_control",
 )
-"""What a refusal may name to have it left out."""
+"""The parameters that are left out once a refusal names them."""
 LATE = "a system message among the others"
 """By this name such a message is known to be refused."""
 _SAMPLING = ("temperature", "top_p", "top_k")
 
 
 def adapter_key(model: str) -> str:
-    """Where a turn's `raw` holds the blocks that this model alone takes back."""
+    """The key in a turn's `raw` for the blocks that only this model accepts again."""
     return f"anthropic@{model}"
 
 
@@ -172,15 +172,15 @@ def _messages(ask: Ask, model: str, *, caches: bool, late: bool) -> list[dict[st
     for n, turn in enumerate(turns):
         content = _content(turn, keys, adapter)
         if n == last_said and caches:
-            # What comes again with the next request ends here.
+            # The part that the next request repeats ends here.
             content = marked_last(content)
         if messages and messages[-1]["role"] == turn.role:
             messages[-1]["content"] += content
         else:
             messages.append({"role": turn.role, "content": content})
         if n == last_said and late and ask.context.strip():
-            told = {"type": "text", "text": encodable(ask.context)}
-            messages.append({"role": "system", "content": [told]})
+            note = {"type": "text", "text": encodable(ask.context)}
+            messages.append({"role": "system", "content": [note]})
     if caches and messages[-1]["role"] == "user" and last_said < len(turns) - 1:
         messages[-1]["content"] = marked_last(messages[-1]["content"])
     return messages

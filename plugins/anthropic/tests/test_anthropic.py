@@ -132,8 +132,8 @@ def test_static_prompt_is_cached_and_the_context_stands_after_it(
     body, _ = sent(anthropic_server, "claude-opus-5-5", **fields)
     mark = {"cache_control": {"type": "ephemeral"}}
     assert body["system"] == [{"type": "text", "text": "Static.", **mark}]
-    told, late = body["messages"]
-    assert told["content"] == [{"type": "text", "text": "hello", **mark}]
+    noted, late = body["messages"]
+    assert noted["content"] == [{"type": "text", "text": "hello", **mark}]
     assert late == {"role": "system", "content": [{"type": "text", "text": "Now."}]}
     body, _ = sent(anthropic_server, "claude-opus-4-7", **fields)
     assert body["system"][1] == {"type": "text", "text": "Now."}, "it takes none behind the user's"

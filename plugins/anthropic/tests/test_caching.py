@@ -1,4 +1,4 @@
-"""What caching saves: the marks stand where the next request begins alike."""
+"""Caching: the marks are at the points up to which the next request is the same."""
 
 from __future__ import annotations
 

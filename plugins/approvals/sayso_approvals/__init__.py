@@ -1,15 +1,15 @@
-"""The inbox: what waits for a decision, the decision, and what becomes of it, as JSON over HTTP.
+"""The inbox: JSON over HTTP to list pending calls, decide them and follow their changes.
 
     GET  /approvals                  a page of calls, filtered and sorted
     GET  /approvals/summary          how many there are of each open state
-    GET  /approvals/events           what becomes of them, as server-sent events
+    GET  /approvals/events           their changes, as server-sent events
     GET  /approvals/log              the log, for auditors
     POST /approvals/decisions        several decisions
     POST /approvals/freeze           stop all starts, or let calls start again
     GET  /approvals/{id}             one call, whole; `?wait=30` waits until it changes
     POST /approvals/{id}/decision    approve or reject it
-    POST /approvals/{id}/comments    say something of it
-    POST /approvals/{id}/withdraw    take it back
+    POST /approvals/{id}/comments    add a comment
+    POST /approvals/{id}/withdraw    withdraw it
 
 design, section 6, "People".
 """

@@ -10,15 +10,15 @@ Reason = Annotated[str, Field(max_length=4_000)]
 
 
 class Body(BaseModel):
-    """The base of all bodies: unknown keys are refused, and nothing is guessed."""
+    """The base of all bodies: unknown keys are refused, and types are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class DecisionBody(Body):
-    """A decision. `reason` goes into the ledger and, of a rejection, to the model; `comment` only
-    to others who decide. `input` is what an approval changes the input to, where the tool is
-    editable. An approval needs `seen`, as the call had it."""
+    """A decision. The ledger records `reason`, and the model gets that of a rejection; only other
+    approvers get `comment`. `input` is the new input of an approval, if the tool is editable. An
+    approval needs `seen` as the call showed it."""
 
     approve: bool
     reason: Reason | None = None
@@ -34,7 +34,8 @@ class OneOfSeveral(DecisionBody):
 
 
 class DecisionsBody(Body):
-    """Up to a hundred decisions. "all" records all of them or none, "each" every one by itself."""
+    """Up to a hundred decisions. "all" records all of them or none, "each" records every one by
+    itself."""
 
     mode: Literal["all", "each"] = "each"
     decisions: Annotated[list[OneOfSeveral], Field(min_length=1, max_length=100)]
@@ -47,13 +48,13 @@ class CommentBody(Body):
 
 
 class WithdrawBody(Body):
-    """Why the call is taken back; the model gets it."""
+    """The reason for withdrawing the call; the model gets it."""
 
     reason: Annotated[str, Field(min_length=1, max_length=4_000)] = "withdrawn"
 
 
 class FreezeBody(Body):
-    """Whether all starts of approved calls are stopped, and why; callers are told."""
+    """Whether all starts of approved calls are stopped, and the reason, which callers get."""
 
     frozen: bool
     reason: Annotated[str, Field(max_length=500)] = ""

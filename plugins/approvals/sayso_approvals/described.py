@@ -1,4 +1,4 @@
-"""The inbox in the OpenAPI document; made only when somebody asks for it."""
+"""The inbox in the OpenAPI document; it is made only when somebody requests the document."""
 
 from collections.abc import Mapping
 from typing import Any, NotRequired
@@ -12,14 +12,14 @@ Operation = dict[str, Any]
 
 
 class Listed(TypedDict):
-    """A page of calls; `next` is the `cursor` of the page behind it, null at the end."""
+    """A page of calls; `next` is the `cursor` of the following page, null at the end."""
 
     approvals: list[shapes.Item]
     next: str | None
 
 
 class FrozenShown(TypedDict):
-    """A stop of all starts: by whom, when and why."""
+    """A stop of all starts: its author, time and reason."""
 
     who: str | None
     at: str
@@ -33,8 +33,8 @@ class Freeze(TypedDict):
 
 
 class Summary(TypedDict):
-    """How many calls there are of each open state; `mine` of them wait for the caller, the oldest
-    since `oldest`."""
+    """The number of calls in each open state; `mine` of them wait for the caller, the oldest since
+    `oldest`."""
 
     counts: dict[str, int]
     mine: int
@@ -43,7 +43,8 @@ class Summary(TypedDict):
 
 
 class Result(TypedDict):
-    """The result of one of several decisions: the call, or the error as it alone would have it."""
+    """The result of one of several decisions: the call, or the error that this decision alone would
+    get."""
 
     id: str
     status: int
@@ -168,8 +169,8 @@ def _operation(text: str, content: Any, parameters: list[dict[str, Any]]) -> Ope
 
 
 def _json(model: Any, mode: Any) -> dict[str, Any]:
-    """The content in JSON; a reference inside would point at a document that this is only a part
-    of, so what it refers to stands in its place."""
+    """The content in JSON. A reference would point into another document, so the schema that it
+    names replaces it."""
     schema = TypeAdapter(model).json_schema(mode=mode)
     return {"application/json": {"schema": _whole(schema, schema.pop("$defs", {}))}}
 

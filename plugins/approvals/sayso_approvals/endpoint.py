@@ -1,4 +1,4 @@
-"""A path of the inbox as an ASGI application: who may ask, the answer, and the refusals."""
+"""A path of the inbox as an ASGI application: it checks access, answers, and refuses."""
 
 from collections.abc import Awaitable, Callable, Mapping
 

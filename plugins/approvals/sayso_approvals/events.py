@@ -1,4 +1,4 @@
-"""Server-sent events of what becomes of calls."""
+"""Server-sent events about changes of calls."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from sayso_approvals.feed import READ, Feed
 from sayso_approvals.shapes import iso
 
 BEAT = 15.0
-"""Seconds after which a comment says that the connection lives."""
+"""Seconds after which a comment keeps the connection alive."""
 TYPES: Mapping[str, str] = {
     "proposed": "approval.requested",
     "unissued": "approval.requested",
@@ -29,18 +29,18 @@ TYPES: Mapping[str, str] = {
     "failed": "call.failed",
     "indeterminate": "call.indeterminate",
 }
-"""The type of an event, by what the log says."""
+"""The type of an event, by the entry of the log."""
 
 
 async def events(
     host: Host, feed: Feed, caller: Caller, cursor: str | None
 ) -> AsyncIterator[bytes]:
-    """The events that this caller may see: from `cursor` on, else from now on.
+    """The events that this caller may see, from `cursor` on, or else from now on.
 
-    The id of an event is the cursor behind the page of the log in which it stood; its data has an
-    id that is the same each time that it is sent.
+    The id of an event is the cursor after the page of the log that had it; its data has an id that
+    is the same each time the event is sent.
     """
-    told: set[str] = set()
+    sent: set[str] = set()
     async with feed.following() as follower:
         page = None
         if cursor is None:
@@ -48,13 +48,13 @@ async def events(
         while cursor is not None and (page is None or page.more) and not host.stopping:
             page = await host.record.log(cursor, READ)
             cursor = page.cursor
-            told = {event.id for event in page.events} | (told if page.more else set())
+            sent = {event.id for event in page.events} | (sent if page.more else set())
             yield await _shown(host, page, caller, set())
         beat = time.monotonic() + BEAT
         while not (host.stopping or follower.lost):
             if follower.pages:
                 page = follower.pages.popleft()
-                yield await _shown(host, page, caller, told)
+                yield await _shown(host, page, caller, sent)
                 continue
             follower.came.clear()
             try:
@@ -64,14 +64,14 @@ async def events(
                 yield b": still there\n\n"
 
 
-async def _shown(host: Host, page: LogPage, caller: Caller, told: set[str]) -> bytes:
+async def _shown(host: Host, page: LogPage, caller: Caller, sent: set[str]) -> bytes:
     ids = sorted({str(event.row.entry.get("id")) for event in page.events})
     rows = await host.record.read(partial(_rows, ids=ids)) if ids else {}
     parts = [_event("gap", {"missed": page.gap})] if page.gap else []
     for event in page.events:
         entry = event.row.entry
         row, kind = rows.get(str(entry.get("id"))), TYPES.get(str(entry.get("event")))
-        if event.id in told or row is None or kind is None or not host.record.visible(row, caller):
+        if event.id in sent or row is None or kind is None or not host.record.visible(row, caller):
             continue
         said = {"type": kind, "id": event.id, "timestamp": iso(event.row.at)}
         parts.append(_event(kind, {**said, "data": _data(row, entry)}))
@@ -88,10 +88,10 @@ def _rows(tx: Transaction, ids: Sequence[str]) -> dict[str, Proposal]:
 
 
 def _event(name: str, data: object) -> bytes:
-    # No JSON text holds a line end.
+    # A JSON text contains no line end.
     return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
 
 def _id(cursor: str) -> bytes:
-    # An event without data is none, and yet its id is kept.
+    # Clients keep the id of an event without data, although they report no such event.
     return f"id: {cursor}\n\n".encode()

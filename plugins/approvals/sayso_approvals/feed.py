@@ -1,4 +1,4 @@
-"""One reader of the log for all who wait here for what becomes of calls."""
+"""One reader of the log for all requests of this process that follow it."""
 
 import asyncio
 import logging
@@ -16,12 +16,13 @@ PAUSE = 1.0
 READ = 200
 """Rows that are read at once."""
 _KEPT = 50
-"""Pages that a follower may lag behind before it has to begin again from its own cursor."""
+"""The largest number of pages that a follower may lag behind before it has to start again from its
+own cursor."""
 
 
 @dataclass(eq=False)
 class Follower:
-    """Somebody who gets each page of the log; `lost` when it took them too slowly."""
+    """A reader that gets each page of the log; `lost` is set when it took them too slowly."""
 
     pages: deque[LogPage] = field(default_factory=deque)
     came: asyncio.Event = field(default_factory=asyncio.Event)
@@ -29,34 +30,34 @@ class Follower:
 
 
 class Feed:
-    """The one reader of the log in this process; it reads only while somebody waits."""
+    """The one reader of the log in this process; it reads only while a request waits."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._followers: set[Follower] = set()
         self._reader: asyncio.Task[None] | None = None
-        self._begun = asyncio.Event()
+        self._reading = asyncio.Event()
         self._soon = asyncio.Event()
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[Follower]:
-        """Follow the log from now on: what the caller reads inside, or changes, is either seen
-        there or comes as a page. Raises TooManyWait."""
+        """Follow the log from now on: a row that the caller reads or changes inside is either seen
+        there or arrives with a page. Raises TooManyWait."""
         if len(self._followers) >= self._host.config.limits.waiters:
             raise TooManyWait
         follower = Follower()
         self._followers.add(follower)
         if self._reader is None or self._reader.done():
-            self._begun.clear()
+            self._reading.clear()
             self._reader = asyncio.create_task(self._read())
         try:
-            await self._begun.wait()
+            await self._reading.wait()
             yield follower
         finally:
             self._followers.discard(follower)
 
     def look(self) -> None:
-        """Look at the log now: this process has written something."""
+        """Look at the log now, since this process has written to it."""
         self._soon.set()
 
     async def _read(self) -> None:
@@ -65,10 +66,11 @@ class Feed:
             more = False
             try:
                 cursor = cursor or await self._host.record.log_end()
-                self._begun.set()
+                self._reading.set()
                 page = await self._host.record.log(cursor, READ)
             except Exception:
-                # The store may be away for a while; nobody loses what it says then.
+                # The store may be unavailable for a while; the rows that it has meanwhile are read
+                # later.
                 logger.warning("the log of approvals cannot be read now", exc_info=True)
             else:
                 cursor, more = page.cursor, page.more
@@ -77,7 +79,7 @@ class Feed:
                 self._soon.clear()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._soon.wait(), PAUSE)
-        self._begun.set()
+        self._reading.set()
         for follower in self._followers:
             follower.came.set()
 

@@ -44,7 +44,7 @@ _OPEN = ("PENDING", "APPROVED", "EXECUTING")
 
 @dataclass(slots=True)
 class Inbox:
-    """The handlers of one service: each takes a request and its caller, and gives the answer."""
+    """The handlers of one service: each takes a request and its caller, and returns the answer."""
 
     host: Host
     feed: Feed = field(init=False)
@@ -60,8 +60,8 @@ class Inbox:
         return reply({"approvals": shown, "next": page.next})
 
     async def summary(self, request: Request, caller: Caller) -> Response:
-        """How many calls there are of each open state, how many of them are the caller's to decide,
-        and since when the oldest of those waits."""
+        """The number of calls in each open state, the number that the caller may decide, and the
+        time since which the oldest of those waits."""
         counts = dict.fromkeys(_OPEN, 0)
         mine, oldest = 0, None
         async for row in listing.each(self.host, _OPEN, caller):
@@ -79,7 +79,7 @@ class Inbox:
         return reply({"counts": counts, "mine": mine, "oldest": since, "frozen": frozen})
 
     async def one(self, request: Request, caller: Caller) -> Response:
-        """One call, whole; with `wait` as soon as it is another than `If-None-Match` says."""
+        """One call, whole; with `wait`, as soon as its tag differs from `If-None-Match`."""
         wait = _wait(request.query_params.get("wait", "0"))
         known = request.headers.get("if-none-match")
         if not wait:
@@ -106,7 +106,7 @@ class Inbox:
         return self._detail(row, caller, known)
 
     async def decide(self, request: Request, caller: Caller) -> Response:
-        """The decision on one call; gives the call as it stands then."""
+        """The decision on one call; returns the call in its new state."""
         body = await self._body(request, DECISION)
         row = await self._found(request, caller)
         return self._detail(await self._decided(row, body, caller), caller)
@@ -131,7 +131,7 @@ class Inbox:
         return reply({"frozen": body.frozen})
 
     async def comment(self, request: Request, caller: Caller) -> Response:
-        """A comment more; gives the call as it stands then."""
+        """Add a comment; returns the call in its new state."""
         body = await self._body(request, COMMENT)
         await self._found(request, caller)
         id_ = request.path_params["id"]
@@ -141,7 +141,7 @@ class Inbox:
         return self._detail(row, caller)
 
     async def withdraw(self, request: Request, caller: Caller) -> Response:
-        """The caller takes back what it has asked for; gives the call as it stands then."""
+        """The caller withdraws its own call; returns the call in its new state."""
         body = await self._body(request, WITHDRAW)
         row = await self._found(request, caller)
         if not shapes.is_own(row, caller):
@@ -157,7 +157,7 @@ class Inbox:
             await self._log_page(cursor, 1)
         stream = events(self.host, self.feed, caller, cursor)
         return StreamingResponse(
-            await _begun(stream),
+            await _with_first_part(stream),
             media_type="text/event-stream",
             headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
         )
@@ -166,7 +166,7 @@ class Inbox:
         """A page of the log's own rows, for auditors."""
         who = caller.principal
         groups = who.groups if isinstance(who, Principal) else frozenset[str]()
-        # Without authentication it is the one who started the service that asks.
+        # Without authentication the caller is the person who started the service.
         if self.host.guarded and groups.isdisjoint(self.host.config.auth.auditors):
             raise NotAllowed("NOT_AN_AUDITOR")
         page = await self._log_page(request.query_params.get("after"), 200)
@@ -203,7 +203,7 @@ class Inbox:
         return row
 
     async def _decided(self, row: Proposal, body: DecisionBody, caller: Caller) -> Proposal:
-        """The row once the decision is recorded."""
+        """The row after the decision was recorded."""
         self._check(row, body, caller)
         decided = await self.host.calls.decide(
             row.id,
@@ -222,7 +222,8 @@ class Inbox:
         return decided
 
     def _check(self, row: Proposal, body: DecisionBody, caller: Caller) -> None:
-        """Refuse a decision that is not the caller's, or is of what is not there any more."""
+        """Refuse a decision that the caller may not make, or on a call that is no longer in the
+        state that the caller saw."""
         barred = self.host.record.barred(row, caller) if row.state == "PENDING" else ""
         if barred and (body.approve or not shapes.is_own(row, caller)):
             raise NotAllowed(barred)
@@ -279,8 +280,9 @@ def _wait(text: str) -> int:
     return min(int(text[:9]), LONGEST)
 
 
-async def _begun(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The stream, of which the first part is there: a refusal still has its own status."""
+async def _with_first_part(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The stream after its first part has arrived, so that a refusal can still have its own
+    status."""
     first = await anext(stream)
 
     async def whole() -> AsyncIterator[bytes]:

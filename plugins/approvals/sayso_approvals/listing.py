@@ -1,4 +1,4 @@
-"""Pages of calls: filtered, sorted, and read on from a cursor."""
+"""Pages of calls: filtered, sorted, and continued from a cursor."""
 
 import base64
 import json
@@ -15,20 +15,22 @@ State = Literal[
     "PENDING", "APPROVED", "REJECTED", "EXPIRED", "EXECUTING", "DONE", "FAILED", "INDETERMINATE"
 ]
 _UNSETTLED = ("PENDING", "APPROVED", "EXECUTING")
-"""States that time, or the death of an owner, ends, which stands in the row when somebody looks."""
+"""The states that end with time or with the death of an owner; the row has its new state after it
+is settled."""
 _SCANNED = 200
-"""Rows that are read at once: their contents stand in memory together."""
+"""The number of rows that are read at once, since their contents are in memory together."""
 _MOST = 5_000
-"""Rows that one request looks at where the newest come first; its cursor then goes on."""
+"""The largest number of rows that one request reads in the order of age; its cursor continues after
+them."""
 _LIMIT = 100
 T = TypeVar("T", bound=str)
 _Place = tuple[float, str]
-"""When a call expires, and its id."""
+"""The time at which a call expires, and its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The filters, order and place of a list, as the query says them."""
+    """The filters, order and position of a list, from the query."""
 
     state: str = "PENDING"
     sort: Literal["expires", "created"] = "expires"
@@ -87,13 +89,13 @@ class Page(NamedTuple):
 
 
 async def page(host: Host, wanted: Wanted, caller: Caller) -> Page:
-    """The calls that `wanted` says, from its cursor on."""
+    """The calls that `wanted` describes, from its cursor on."""
     by = _by_expiry if wanted.sort == "expires" else _by_age
     return await by(host, wanted, caller)
 
 
 async def each(host: Host, states: Sequence[str], caller: Caller) -> AsyncIterator[Proposal]:
-    """The calls of these states that exist for the caller, as they stand."""
+    """The calls in these states that exist for the caller, in their present state."""
     for state in states:
         async for rows in _scan(host, state, None):
             for row in rows:
@@ -102,7 +104,7 @@ async def each(host: Host, states: Sequence[str], caller: Caller) -> AsyncIterat
 
 
 async def _by_age(host: Host, wanted: Wanted, caller: Caller) -> Page:
-    """The newest first; the cursor is the id of the last call that was looked at."""
+    """The calls from the newest on; the cursor is the id of the last call that was read."""
     after = wanted.cursor if isinstance(wanted.cursor, str) else None
     calls: list[Proposal] = []
     looked = 0
@@ -117,8 +119,8 @@ async def _by_age(host: Host, wanted: Wanted, caller: Caller) -> Page:
 
 
 async def _by_expiry(host: Host, wanted: Wanted, caller: Caller) -> Page:
-    """The soonest to expire first; on the first page also the first one of each principal, so
-    that nobody's calls hide anybody else's."""
+    """The calls from the soonest to expire on. The first page also has the first call of each
+    principal, so that nobody's calls hide anybody else's."""
     places: dict[str, _Place] = {}
     whose: dict[str, str] = {}
     async for rows in _scan(host, wanted.state, None):
@@ -133,7 +135,7 @@ async def _by_expiry(host: Host, wanted: Wanted, caller: Caller) -> Page:
         first = {whose[id_]: id_ for _, id_ in reversed(order)}
         firsts = sorted(first.values(), key=lambda id_: places[id_])[: wanted.limit]
     behind = [place for place in order if begin is None or place > begin]
-    # Take as many in order as there is room for beside the first ones.
+    # Take calls in order until the page is full, with room for the first ones.
     taken: list[_Place] = []
     shown = set(firsts)
     for place in behind:
@@ -151,7 +153,7 @@ async def _by_expiry(host: Host, wanted: Wanted, caller: Caller) -> Page:
 
 
 async def _scan(host: Host, state: str, after: str | None) -> AsyncIterator[list[Proposal]]:
-    """The rows of this state as they stand, the newest first, in parts."""
+    """The rows in this state, up to date, from the newest on, in parts."""
     while True:
         find = partial(_find, state=None if state == "ALL" else state, after=after)
         found = await host.record.read(find)

@@ -1,4 +1,4 @@
-"""Why the inbox does not do what it is asked."""
+"""The refusals of the inbox."""
 
 from sayso import RequestError
 
@@ -14,7 +14,7 @@ class NotFound(RequestError):
 
 
 class NotAllowed(RequestError):
-    """403: the caller sees the call, and may not do this; `code` says why."""
+    """403: the caller sees the call, but may not do this; `code` says why."""
 
     status = 403
 
@@ -33,7 +33,7 @@ class NotAllowed(RequestError):
 
 
 class SeenRequired(RequestError):
-    """428: an approval has to say what its approver had before them."""
+    """428: an approval has to state what its approver saw."""
 
     status = 428
     code = "SEEN_REQUIRED"
@@ -43,7 +43,7 @@ class SeenRequired(RequestError):
 
 
 class TooManyWait(RequestError):
-    """503: as many requests wait as may."""
+    """503: no further request may wait."""
 
     status = 503
     code = "BUSY"

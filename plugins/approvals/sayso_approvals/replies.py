@@ -1,4 +1,4 @@
-"""JSON answers, which nobody keeps."""
+"""JSON answers that no cache may store."""
 
 from collections.abc import Mapping
 

@@ -16,7 +16,7 @@ _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 
 
 class Votes(TypedDict):
-    """How many approvals the call needs, and how many it has."""
+    """The number of approvals that the call needs, and the number that it has."""
 
     needed: int
     given: int
@@ -33,7 +33,7 @@ class VoteShown(TypedDict):
 
 
 class DecisionShown(TypedDict):
-    """The decision: who made it, over what, and whether that name is only claimed."""
+    """The decision: its author, the protocol, and whether the author's name is only claimed."""
 
     approved: bool
     who: str | None
@@ -53,7 +53,7 @@ class CommentShown(TypedDict):
 
 
 class RuleShown(TypedDict):
-    """The demands of the rule that held when the call was proposed."""
+    """The demands of the rule that applied when the call was proposed."""
 
     approvers: Sequence[str]
     quorum: int
@@ -67,7 +67,7 @@ class Common(TypedDict):
     """The fields that lists and single calls share.
 
     `barred` says why the caller may not approve it, `own` that the caller asked for it, `mine` that
-    it waits for the caller. `seen` is the digest of what an approver has before them.
+    it waits for the caller. `seen` is the digest of what an approver reads before the decision.
     """
 
     id: str
@@ -103,8 +103,8 @@ class Item(Common):
 
 
 class Detail(Common):
-    """A call with all that is known of it; `edited` is the input that runs where an approver has
-    changed it, `output` what came of it."""
+    """A call with all its fields; `edited` is the input that runs if an approver has changed it,
+    `output` the outcome."""
 
     input: dict[str, Any]
     edited: dict[str, Any] | None
@@ -120,7 +120,7 @@ class Detail(Common):
 
 
 def item(host: Host, row: Proposal, caller: Caller) -> Item:
-    """The call as a list shows it to this caller."""
+    """The call in the form in which a list shows it to this caller."""
     text = json.dumps(row.runs, ensure_ascii=False)
     short = len(text.encode("utf-8", "surrogatepass")) <= LARGEST
     return {
@@ -133,7 +133,7 @@ def item(host: Host, row: Proposal, caller: Caller) -> Item:
 
 
 def detail(host: Host, row: Proposal, caller: Caller) -> Detail:
-    """The whole call as this caller sees it."""
+    """The whole call in the form in which this caller sees it."""
     tool = host.agent.tools.get(row.name) if row.kind == "tool_call" else None
     here = f"/approvals/{row.id}"
     return {
@@ -185,22 +185,22 @@ def _common(host: Host, row: Proposal, caller: Caller) -> Common:
 
 
 def votes(row: Proposal) -> Votes:
-    """How many approvals the call needs, and has."""
+    """The number of approvals that the call needs, and the number that it has."""
     needed = row.terms.quorum if row.terms is not None else 1
     decided = row.decision is not None and row.decision.approved
     return {"needed": needed, "given": needed if decided else len(row.votes)}
 
 
 def seen(row: Proposal) -> str:
-    """The digest of what an approver has before them: the input that would run, what is bound
-    beside it, and what the rule demands."""
+    """The digest of everything that an approver reads before the decision: the input that would
+    run, the other bound fields, and the demands of the rule."""
     said = [row.id, row.runs, row.bound, row.terms.rule if row.terms else "", votes(row)["needed"]]
     text = json.dumps(said, sort_keys=True)
     return f"sha256:{sha256(text.encode()).hexdigest()}"
 
 
 def etag(row: Proposal) -> str:
-    """The entity tag of a call: another one whenever anything of it has changed."""
+    """The entity tag of a call; it differs after each change of the call."""
     said = [row.state, seen(row), len(row.votes), len(row.comments), row.fence, row.expires]
     return f'"{sha256(json.dumps(said).encode()).hexdigest()[:32]}"'
 
@@ -211,13 +211,13 @@ def is_own(row: Proposal, caller: Caller) -> bool:
 
 
 def is_mine(host: Host, row: Proposal, caller: Caller) -> bool:
-    """Whether the call waits for this caller: who may approve it, and has not."""
+    """Whether the call waits for this caller, who may approve it and has not."""
     voted = any(vote.who == caller.principal for vote in row.votes if caller.principal is not None)
     return row.state == "PENDING" and not voted and not host.record.barred(row, caller)
 
 
 def iso(seconds: float) -> str:
-    """A time of the store's clock, none after the year 9999."""
+    """A time of the store's clock; times after the year 9999 are cut to it."""
     return datetime.fromtimestamp(min(seconds, _LAST), UTC).isoformat(timespec="milliseconds")
 
 

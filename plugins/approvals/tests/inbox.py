@@ -9,7 +9,7 @@ from sayso import Agent, Caller, Principal, Proposal, tool
 from sayso.testing import Answer, Service, scripted
 
 ANN, BOB, EVE, BOT = "ann", "bob", "eve", "bot"
-"""Two of one tenant, one of another, and an agent."""
+"""Two principals of one tenant, one of another, and an agent."""
 AUTH = """
 [auth]
 scheme = "bearer"
@@ -61,13 +61,13 @@ def deleting(**options: Any) -> Agent:
 
 
 class Inbox:
-    """A client that asks the inbox as each of them."""
+    """A client that calls the inbox as each of these principals."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
 
     def headers(self, who: str | None) -> dict[str, str]:
-        """The credentials of one of them."""
+        """The credentials of one of these principals."""
         return {"Authorization": f"Bearer token-of-{who}"} if who else {}
 
     def get(self, path: str = "", who: str | None = ANN, **headers: str) -> Answer:
@@ -80,7 +80,7 @@ class Inbox:
         return self.service.post(f"/approvals{path}", body, self.headers(who))
 
     def propose(self, path: str = "x", who: str | None = ANN, name: str = "delete") -> Proposal:
-        """A call of one of them, recorded."""
+        """A call that one of these principals proposes, recorded."""
         known = {str(one): one for one in self.service.host.tokens}
         principal: Principal | None = known[who] if who else None
         given = {"path": path} if name == "delete" else {}
@@ -88,11 +88,11 @@ class Inbox:
         return asyncio.run(work)
 
     def seen(self, id: str, who: str | None = ANN) -> str:
-        """The digest of what an approver has before them."""
+        """The digest of what an approver reads before the decision."""
         seen: str = self.get(f"/{id}", who).json()["seen"]
         return seen
 
     def decide(self, id: str, approve: bool, who: str | None = BOB, **more: Any) -> Answer:
-        """The answer to a decision of who has looked at the call."""
+        """The answer to a decision of a principal that has read the call."""
         body = {"approve": approve, "seen": self.seen(id, who), **more}
         return self.post(f"/{id}/decision", body, who)

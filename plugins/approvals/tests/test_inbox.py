@@ -1,4 +1,4 @@
-"""The inbox over HTTP: who sees what, who decides, and what is refused."""
+"""The inbox over HTTP: visible calls, decisions and refusals."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_pages_go_on_from_a_cursor_while_calls_leave(inbox: Inbox, query: str) -
             break
         cursor = f"&cursor={page['next']}"
         if len(seen) == 2:
-            # A call that leaves moves nothing else.
+            # A call that leaves the list moves no other one.
             gone = rows[int(seen[0])]
             inbox.decide(gone.id, False)
     assert len(seen) == len(set(seen)) == 7
@@ -103,7 +103,7 @@ def test_decision_is_recorded_and_runs_nothing_here(inbox: Inbox) -> None:
         "inbox",
     )
     assert RAN == []
-    # The same again is the same, and the contrary is refused.
+    # The same decision again has no effect, and the contrary one is refused.
     assert inbox.decide(row.id, True).json()["state"] == "APPROVED"
     contrary = inbox.decide(row.id, False)
     assert contrary.json()["detail"][0]["type"] == "approval_conflict"
@@ -153,7 +153,7 @@ def test_agent_sees_and_decides_nothing(inbox: Inbox) -> None:
     several = {"decisions": [{"id": row.id, "approve": False}]}
     (result,) = inbox.post("/decisions", several, BOT).json()["results"]
     assert (result["status"], result["error"]["code"]) == (403, "AGENT")
-    # Its own it may take back.
+    # It may withdraw its own call.
     own = inbox.propose(who=BOT)
     assert inbox.post(f"/{own.id}/withdraw", {"reason": "done"}, BOT).status == 200
 
@@ -278,7 +278,7 @@ def test_without_authentication_the_token_of_the_start_is_needed(sayso_served: S
     decided = service.post(f"/approvals/{row.id}/decision", body, token)
     assert decided.json()["state"] == "APPROVED"
     assert service.get("/approvals/log", token).status == 200
-    # It opens nothing but the inbox.
+    # The token opens only the inbox.
     assert service.post("/auth/ticket", {}, token).status == 404
 
 
@@ -307,7 +307,7 @@ def test_without_authentication_nobody_decides_on_an_address_that_others_reach(
 def test_tool_that_fetches_addresses_cannot_decide(
     sayso_served: Served, listing: str, deciding: str
 ) -> None:
-    """An agent would get its own call through so: find its id, then approve it."""
+    """The tool could otherwise approve the agent's own call: find its id, then approve it."""
     answers: list[int] = []
     url = id_ = ""
 
@@ -325,7 +325,7 @@ def test_tool_that_fetches_addresses_cannot_decide(
             return error.read().decode()
 
     def decision(ask: Any) -> list[Call]:
-        # Even if it knew the id.
+        # It would be refused even if it knew the id.
         body = {"approve": True, "decisions": [{"id": id_, "approve": True}]}
         return [Call("3", "fetch", {"path": deciding.format(id_), "body": body})]
 

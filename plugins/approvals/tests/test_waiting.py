@@ -1,4 +1,4 @@
-"""The end of a call reaches those who wait for it, and those who follow all."""
+"""The end of a call reaches the requests that wait for it, and those that follow all calls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Stream:
         self.cursor = ""
 
     def next(self) -> tuple[str, Any]:
-        """The next event: its name and data; comments and mere ids are passed over."""
+        """The next event: its name and data; comments and events without data are skipped."""
         name = ""
         while True:
             line = self._answer.readline().decode()
@@ -51,7 +51,7 @@ class Stream:
                 return name, json.loads(value)
 
     def read_id(self) -> str:
-        """The id that is sent when the stream has begun, or a page ends."""
+        """The id that is sent at the beginning of the stream and after each page."""
         while not (line := self._answer.readline().decode()).startswith("id: "):
             assert line, "the stream has ended"
         self.cursor = line.strip().removeprefix("id: ")
@@ -82,10 +82,10 @@ def test_request_waits_until_the_call_is_decided(inbox: Inbox) -> None:
         answer = asked.result(DEADLINE)
     assert (answer.status, answer.json()["state"]) == (200, "REJECTED")
     assert answer.headers["etag"] != tag
-    # A change that has happened already is told at once.
-    begun = time.monotonic()
+    # A change that has happened already is reported at once.
+    started = time.monotonic()
     assert inbox.get(f"/{row.id}?wait=60", ANN, If_None_Match=tag).status == 200
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - started < 30
 
 
 def test_wait_ends_with_what_is_known(inbox: Inbox) -> None:
@@ -115,7 +115,7 @@ def test_waiters_are_bounded(sayso_served: Served) -> None:
             busy = inbox.get(path)
             assert (busy.status, busy.json()["code"]) == (503, "BUSY")
             assert busy.headers["retry-after"] == "5"
-    # The place of one who has gone is free.
+    # The place of a client that has left is free.
     until(lambda: inbox.get(f"/{row.id}?wait=0").status == 200)
     until(lambda: inbox.get(f"/{row.id}?wait=1").status != 503)
 
@@ -149,12 +149,12 @@ def test_reader_goes_on_where_it_stopped(inbox: Inbox) -> None:
     with following(inbox) as stream:
         cursor = stream.read_id()
         first = inbox.propose("1")
-        told = stream.next()[1]
-        assert told["data"]["id"] == first.id
+        sent = stream.next()[1]
+        assert sent["data"]["id"] == first.id
     second = inbox.propose("2")
     with following(inbox, last_event_id=cursor) as stream:
         again, new = stream.next()[1], stream.next()[1]
-        assert (again["id"], new["data"]["id"]) == (told["id"], second.id)
+        assert (again["id"], new["data"]["id"]) == (sent["id"], second.id)
         third = inbox.propose("3")
         assert stream.next()[1]["data"]["id"] == third.id
     assert inbox.get("/events", ANN, last_event_id="nope").status == 422
@@ -183,8 +183,8 @@ def test_readers_end_with_the_service(sayso_served: Served) -> None:
 
         reader = threading.Thread(target=rest)
         reader.start()
-        begun = time.monotonic()
+        started = time.monotonic()
         sayso_served.close()
-        assert ended.wait(DEADLINE) and time.monotonic() - begun < 25
+        assert ended.wait(DEADLINE) and time.monotonic() - started < 25
         reader.join()
         asked.result(DEADLINE)

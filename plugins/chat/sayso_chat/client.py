@@ -106,7 +106,7 @@ class Client:
         if answer.status != 200:
             yield self._refused(answer)
             return
-        begun = False
+        started = False
         for line in self._lines(answer):
             event = _object(line)
             if event is None and line.startswith(b"{") and not line.endswith(b"\n"):
@@ -114,8 +114,8 @@ class Client:
             if event is None or "type" not in event:
                 what = "sent a line that is no event"
                 stranger = "answers, but not as a Sayso service does; check the address"
-                raise ChatError(f"{self.url} {what if begun else stranger}")
-            begun = True
+                raise ChatError(f"{self.url} {what if started else stranger}")
+            started = True
             yield event
             if event.get("type") in ("done", "error"):
                 return

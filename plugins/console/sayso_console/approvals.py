@@ -57,8 +57,8 @@ class NotPending(RequestError):
 class Verdict(BaseModel):
     """The body of a decision; the `reason` of a rejection goes to the model and into the ledger.
 
-    `input` is what an approval of an editable tool's call changes the input to; `seen` is the
-    revision that the page showed.
+    `input` is the changed input in an approval of an editable tool's call; `seen` is the revision
+    that the page showed.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)

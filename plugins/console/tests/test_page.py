@@ -458,9 +458,9 @@ def test_nothing_from_model_and_tools_becomes_html(sayso_served: Served, opened:
             return {"role": "assistant", "content": IMAGE, "data": {"executed_tool_calls": done}}
         context.update(IMAGE)
         call = {"id": "1", "name": IMAGE, "input": {IMAGE: IMAGE, "list": [IMAGE]}}
-        told = {"tool_description": IMAGE, "intent": IMAGE, "input_description": {}}
+        reported = {"tool_description": IMAGE, "intent": IMAGE, "input_description": {}}
         link = {"url": "javascript:document.title='broken'", "description": IMAGE}
-        data = {"tool_calls": [{**call, **told}], "url_configs": [link]}
+        data = {"tool_calls": [{**call, **reported}], "url_configs": [link]}
         return {"role": "assistant", "content": IMAGE, "data": data}
 
     page = opened(served(sayso_served, agent))
@@ -973,11 +973,11 @@ def test_call_of_this_conversation_that_expires_blocks_no_message(
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "reported"),
     [(None, "The service could not be reached."), (404, "The service refused the request.")],
 )
 def test_reason_outlives_a_decision_that_could_not_be_sent(
-    sayso_served: Served, opened: Opened, status: int | None, told: str
+    sayso_served: Served, opened: Opened, status: int | None, reported: str
 ) -> None:
     def lost(route: Any) -> None:
         # A gateway's answer if no service is behind it.
@@ -987,7 +987,7 @@ def test_reason_outlives_a_decision_that_could_not_be_sent(
     page, panel = with_a_reason(service, opened)
     page.route("**/console/approvals/*", lost)
     page.keyboard.press("Enter")
-    panel.get_by_text(told).wait_for()
+    panel.get_by_text(reported).wait_for()
     page.unroute("**/console/approvals/*")
     panel.get_by_role("button", name="Reject…").click()
     assert panel.get_by_role("textbox").input_value() == "not before noon"

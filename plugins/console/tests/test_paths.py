@@ -49,7 +49,8 @@ def look(service: Service, row: Proposal) -> Proposal:
 
 
 def opens(service: Service) -> dict[str, str]:
-    """What the page of who started the service sends, where nobody has to say who they are."""
+    """The headers that the page of the person who started the service sends, on a service without
+    authentication."""
     token = f"Bearer {service.host.start_token}"
     return {} if service.host.guarded else {"Authorization": token}
 

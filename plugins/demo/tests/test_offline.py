@@ -97,7 +97,7 @@ def made(*texts: str, tools: Any = MACHINE) -> list[tuple[str, dict[str, Any]]]:
     return [(c.name, dict(c.input)) for c in calls_of(reply(*texts, tools=tools).turn)]
 
 
-def told(*texts: str, tools: Any = MACHINE) -> str:
+def reported(*texts: str, tools: Any = MACHINE) -> str:
     answer = reply(*texts, tools=tools)
     assert calls_of(answer.turn) == [] and answer.stop == "end_turn"
     return text_of(answer.turn)
@@ -211,14 +211,14 @@ def test_explicit_forms_are_taken_as_written(words: str) -> None:
 
 
 def test_broken_json_is_told_with_its_place() -> None:
-    assert "not valid JSON at character" in told('largest_files {"path":')
+    assert "not valid JSON at character" in reported('largest_files {"path":')
     assert made('largest_files {"path":', 'largest_files {"path": "/usr"}') == [
         ("largest_files", {"path": "/usr"})
     ]
 
 
 def test_unknown_tool_name_is_told() -> None:
-    assert "no tool `largest`" in told("/largest /usr")
+    assert "no tool `largest`" in reported("/largest /usr")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_commands_are_suggested(words: str, lines: list[str]) -> None:
 
 
 def test_no_command_is_suggested_where_the_agent_has_none() -> None:
-    assert "language model" in told("run df -h", tools=CLUSTER)
+    assert "language model" in reported("run df -h", tools=CLUSTER)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_no_command_is_suggested_where_the_agent_has_none() -> None:
     ],
 )
 def test_negation_blocks_the_call(words: str, tools: Any) -> None:
-    assert "did nothing" in told(words, tools=tools)
+    assert "did nothing" in reported(words, tools=tools)
 
 
 @pytest.mark.parametrize(
@@ -264,9 +264,9 @@ def test_negation_blocks_the_call(words: str, tools: Any) -> None:
     ],
 )
 def test_another_kind_of_action_is_no_match(words: str, tools: Any) -> None:
-    assert "no language model" in told(words, tools=tools) or "not a language model" in told(
+    assert "no language model" in reported(
         words, tools=tools
-    )
+    ) or "not a language model" in reported(words, tools=tools)
 
 
 def test_several_actions_become_several_calls() -> None:
@@ -293,22 +293,22 @@ def test_what_comes_after_then_has_to_be_asked_for_again() -> None:
 
 
 def test_missing_argument_is_asked_for_and_never_made_up() -> None:
-    assert told("delete the file") == (
+    assert reported("delete the file") == (
         'To use `delete_file` I still need `path`. For example: `delete_file(path="…")`.'
     )
     assert made("delete the file", 'delete_file(path="notes.txt")') == [
         ("delete_file", {"path": "notes.txt"})
     ]
-    assert "`namespace`" in told("delete pod web-1", tools=CLUSTER)
-    assert "`name`" in told("delete a pod", tools=CLUSTER)
-    assert "`name`" in told("delete the old pod", tools=CLUSTER)
-    assert "`replicas`" in told("scale deployment web", tools=CLUSTER)
-    assert "`path`" in told("show the memory and delete the file")
+    assert "`namespace`" in reported("delete pod web-1", tools=CLUSTER)
+    assert "`name`" in reported("delete a pod", tools=CLUSTER)
+    assert "`name`" in reported("delete the old pod", tools=CLUSTER)
+    assert "`replicas`" in reported("scale deployment web", tools=CLUSTER)
+    assert "`path`" in reported("show the memory and delete the file")
 
 
 def test_each_message_is_read_by_itself() -> None:
     assert made("delete the file", "show the memory") == [("memory", {})]
-    assert "found no tool" in told("delete the file", "notes.txt")
+    assert "found no tool" in reported("delete the file", "notes.txt")
 
 
 def test_close_tools_are_named() -> None:
@@ -318,7 +318,7 @@ def test_close_tools_are_named() -> None:
         tool("pods_report", "Make a report of pods."),
         tool("pods_summary", "Sum pods up."),
     )
-    assert told("pods please", tools=tools) == (
+    assert reported("pods please", tools=tools) == (
         "I could use `list_pods`, `pods_report` or `pods_summary`. Write its name to call it."
     )
     assert made("pods please", "pods_summary", tools=tools) == [("pods_summary", {})]
@@ -327,7 +327,7 @@ def test_close_tools_are_named() -> None:
 
 @pytest.mark.parametrize("words", ["hello", "Good morning!", "make me coffee", "???"])
 def test_it_says_what_it_is_and_what_it_can_do(words: str) -> None:
-    text = told(words)
+    text = reported(words)
     assert "offline responder, not a language model" in text
     for each in MACHINE:
         assert f"`{each.name}`" in text
@@ -341,12 +341,12 @@ def test_its_examples_are_understood() -> None:
 def test_tool_with_a_choice_of_nothing_is_told_like_any_other() -> None:
     # A server's list of projects may be empty at first.
     schema = {"type": "object", "properties": {"project": {"enum": []}}, "required": ["project"]}
-    text = told("what can you do?", tools=(ToolDefinition("drop", "Drop a project.", schema),))
+    text = reported("what can you do?", tools=(ToolDefinition("drop", "Drop a project.", schema),))
     assert '`drop(project="…")`' in text
 
 
 def test_agent_without_tools_is_told() -> None:
-    assert "no tools" in told("hello", tools=())
+    assert "no tools" in reported("hello", tools=())
 
 
 def result_text(*results: Result, said_too: str = "") -> str:

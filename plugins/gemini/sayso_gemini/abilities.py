@@ -1,4 +1,5 @@
-"""What Gemini models take and how much they read, told by their generation."""
+"""The parameters that Gemini models accept, and the numbers of tokens that they read, by
+generation."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ CURRENT = (3, 8)
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What one model takes.
+    """The abilities of one model.
 
-    `levels` says that it thinks by levels and not by a budget of tokens, `thinks` that it does at
-    all, `signs` that a call goes back only with its signature, and `warm` that its makers want the
-    default temperature left alone.
+    `levels` says that it thinks by levels and not by a budget of tokens, `thinks` that it thinks at
+    all, `signs` that a call must be sent back with its signature, and `warm` that its makers advise
+    against changing the default temperature.
     """
 
     window: int

@@ -132,7 +132,7 @@ class Gemini:
         return retried(call.events, call.failure, self.connection.retries, call.mended)
 
     def learned(self, name: str) -> Learned:
-        """What the model `name` was found not to take."""
+        """The parameters that the model `name` has refused."""
         if name not in self._learned:
             omit = self.connection.omit
             self._learned[name] = Learned(name, OPTIONAL, limits=LIMITS, omit=omit)
@@ -173,7 +173,7 @@ class _Call:
             await client.close_answer()
         reply = whole.whole()
         if reply is None:
-            raise cut_off("gemini", begun=whole.begun)
+            raise cut_off("gemini", started=whole.started)
         for last in last_events(reply, ask, "gemini"):
             yield last
 

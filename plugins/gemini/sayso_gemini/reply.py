@@ -45,11 +45,11 @@ class Accumulator:
         self._signatures: list[str] = []
         self._finish = ""
         self._usage = Usage()
-        self.begun = False
+        self.started = False
 
     def feed(self, chunk: Mapping[str, Any]) -> Iterator[ModelEvent]:
         """The deltas of `chunk`."""
-        self.begun = self.begun or bool(chunk.get("candidates") or chunk.get("prompt_feedback"))
+        self.started = self.started or bool(chunk.get("candidates") or chunk.get("prompt_feedback"))
         if usage := chunk.get("usage_metadata"):
             self._usage = _usage(usage)
         if (chunk.get("prompt_feedback") or {}).get("block_reason"):
@@ -96,7 +96,7 @@ class Accumulator:
         name = self._names.get(call["name"], call["name"])
         yield ToolStart(name)
         given = call.get("args")
-        # As JSON once more: a number that JSON cannot say is none.
+        # Convert it to JSON once more: a number that JSON cannot represent is refused.
         value, error = ({}, None) if given is None else _checked(given)
         self._blocks.append(Call(call.get("id") or f"call_{uuid.uuid4().hex}", name, value, error))
         self._signatures.append(signature)

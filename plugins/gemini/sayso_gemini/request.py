@@ -1,4 +1,4 @@
-"""What one call of the Gemini API is asked with."""
+"""The request of one call of the Gemini API."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ OPTIONAL = (
     "thinking_config.thinking_budget",
     "thinking_config.include_thoughts",
 )
-"""What a refusal may name to have it left out."""
+"""The parameters that are left out once a refusal names them."""
 _SAMPLING = ("temperature", "top_p", "top_k")
 _UNSIGNED = "skip_thought_signature_validator"
 """The signature of a call that the model did not make itself, as its makers name it."""
 
 
 def raw_key(model: str) -> str:
-    """Where a turn's `raw` holds the signatures of its calls, in their order."""
+    """The key in a turn's `raw` for the signatures of its calls, in their order."""
     return f"gemini:{model}"
 
 

@@ -1,4 +1,4 @@
-"""What is Gemini's own; what all models do is tested for all of them in tests/models."""
+"""Tests of Gemini's own behaviour; tests/models has those that all models share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`[auth] scheme = "jwt"`: callers prove who they are by tokens of an identity provider.
+"""`[auth] scheme = "jwt"`: callers prove their identity by tokens of an identity provider.
 
 The settings are `[auth.jwt]`, which the core reads (design, section 6, "People").
 """
@@ -21,14 +21,15 @@ class Jwt(Plugin):
 
     @hookimpl
     def register_routes(self, host: Host) -> None:
-        """No routes; raises ConfigError where there are no keys, or nowhere to fetch them."""
+        """No routes; raises ConfigError if there are neither keys nor an address to fetch them
+        from."""
         if host.config.auth.scheme == "jwt":
             self._made(host)
 
     @hookimpl
     async def authenticate(self, headers: Mapping[str, str], host: Host) -> Principal | None:
         """The principal whose token the `Authorization` header carries; None without a bearer
-        token. Raises Unauthenticated for a token that does not count."""
+        token. Raises Unauthenticated for an invalid token."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or host.config.auth.scheme != "jwt":
             return None

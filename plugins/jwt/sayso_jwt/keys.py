@@ -1,4 +1,4 @@
-"""The public keys of an issuer, from a file or an address, with a cache of their own."""
+"""The public keys of an issuer, from a file or an address, with a cache."""
 
 import asyncio
 import json
@@ -20,18 +20,19 @@ logger = logging.getLogger("sayso.jwt")
 FRESH = 600.0
 """Seconds after which the keys are fetched again."""
 STALE = 86_400.0
-"""Seconds for which known keys stay good while there are none to be had."""
+"""Seconds for which known keys remain valid while no new ones can be fetched."""
 PAUSE = 30.0
-"""Least seconds between two fetches: tokens that name unknown keys cost the issuer no more."""
+"""The shortest time in seconds between two fetches, so that tokens with unknown keys cause no more
+load at the issuer."""
 TIMEOUT = 10.0
 LARGEST = 2**20
-"""Bytes of a set of keys."""
+"""The largest size of a set of keys in bytes."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Key(NamedTuple):
-    """A public key: its id, the algorithm that it is for where that is stated, "RSA" or another
-    kind, and what checks signatures."""
+    """A public key: its id, its algorithm if that is stated, its type, such as "RSA", and the
+    object that checks signatures."""
 
     id: str | None
     alg: str | None
@@ -40,7 +41,8 @@ class Key(NamedTuple):
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Where the keys are is configured, and no answer may say otherwise."""
+    """The configuration names the address of the keys, and no answer may redirect to another
+    one."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -50,7 +52,7 @@ _opener = build_opener(_NoRedirects)
 
 
 class Keys:
-    """The keys at `where`. Used from several loops at once: what blocks runs on threads."""
+    """The keys at `where`. Several loops use them at once; blocking work runs on threads."""
 
     def __init__(self, where: str | Path) -> None:
         self._where = where
@@ -63,8 +65,8 @@ class Keys:
             _check(where)
 
     async def named(self, kid: str | None) -> Sequence[Key]:
-        """The keys with this id, or all where a token names none; empty if the issuer has no such
-        key. Raises Busy while there are no keys to be had."""
+        """The keys with this id, or all if a token names none; empty if the issuer has no such key.
+        Raises Busy while no keys can be fetched."""
         if not self._fresh or not self._found(kid):
             await asyncio.to_thread(self._refresh, kid)
         if time.monotonic() - self._fetched > STALE:
@@ -80,7 +82,7 @@ class Keys:
 
     def _refresh(self, kid: str | None) -> None:
         with self._lock:
-            # Several may have waited here for the same answer.
+            # Several requests may have waited here for the same answer.
             known = self._fresh and self._found(kid)
             if known or time.monotonic() - self._tried < PAUSE:
                 return
@@ -120,7 +122,7 @@ def _read(where: str | Path) -> bytes:
 
 
 def _keys(text: bytes) -> Sequence[Key]:
-    """The public keys for signatures; ValueError where there is none."""
+    """The public keys for signatures; ValueError if there is none."""
     said = json.loads(text)
     given = said.get("keys") if isinstance(said, dict) else None
     found = [key for one in given or () if (key := _key(one)) is not None]
@@ -130,12 +132,12 @@ def _keys(text: bytes) -> Sequence[Key]:
 
 
 def _key(given: Any) -> Key | None:
-    # A shared secret, or a key for encryption, is nothing to check a signature with.
+    # A shared secret, or a key for encryption, cannot check a signature.
     if not isinstance(given, dict) or given.get("kty") == "oct" or given.get("use") == "enc":
         return None
     try:
         public = PyJWK(given).key
     except PyJWTError:
-        # Issuers publish keys of kinds that are not known here beside others.
+        # Issuers may also publish keys of types that this code does not know.
         return None
     return Key(given.get("kid"), given.get("alg"), given["kty"], public)

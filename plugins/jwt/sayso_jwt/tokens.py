@@ -1,4 +1,4 @@
-"""What a token proves of its bearer, or why it proves nothing."""
+"""The facts that a token proves about its bearer, or the reason why it is invalid."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +23,8 @@ ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
-"""Signatures with a private key; with a shared secret the service could make tokens, too."""
+"""Signatures with a private key only: with a shared secret, the service itself could make
+tokens."""
 LEEWAY = 30.0
 """Seconds by which the clocks of the issuer and of this machine may differ."""
 _WHY: Mapping[type[PyJWTError], str] = {
@@ -45,7 +46,8 @@ class Tokens:
         self._keys = keys
 
     async def principal(self, token: str) -> Principal:
-        """The principal of the token; raises Unauthenticated with the cause, never the token."""
+        """The principal of the token; raises Unauthenticated with the cause, never with the
+        token."""
         header = _header(token)
         keys = [key for key in await self._keys.named(header.get("kid")) if _fits(key, header)]
         if not keys:
@@ -78,7 +80,7 @@ class Tokens:
             raise _refused(f"its claim {settings.name_claim!r} names nobody")
         tenant = _claim(claims, settings.tenant_claim) if settings.tenant_claim else None
         if settings.tenant_claim and not (isinstance(tenant, str) and tenant):
-            # Without a tenant its bearer would see the calls of all.
+            # Without a tenant its bearer would see the calls of all tenants.
             raise _refused(f"its claim {settings.tenant_claim!r} names no tenant")
         return Principal(
             name,
@@ -100,13 +102,13 @@ def _header(token: str) -> Mapping[str, Any]:
 
 
 def _fits(key: Key, header: Mapping[str, Any]) -> bool:
-    """Whether the key may have made a signature of this kind."""
+    """Whether the key can have made a signature of this algorithm."""
     kinds = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
     return key.alg in (None, header["alg"]) and key.kind == kinds[header["alg"][:2]]
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:
-    """The claim of that name, or the one inside of objects to which its dots lead."""
+    """The claim of that name, or the one within objects that its dots name."""
     if name in claims:
         return claims[name]
     found: Any = claims

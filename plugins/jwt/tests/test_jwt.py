@@ -1,4 +1,4 @@
-"""Callers that prove who they are by tokens of an identity provider."""
+"""Callers prove their identity by tokens of an identity provider."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HELLO = {"messages": [user("hello")]}
 
 
 class Provider:
-    """An identity provider: a private key for each id, and a server of the public ones."""
+    """An identity provider: a private key for each id, and a server of the public keys."""
 
     def __init__(self) -> None:
         self.keys: dict[str, Any] = {}
@@ -50,7 +50,7 @@ class Provider:
         return json.dumps({"keys": known})
 
     def token(self, kid: str | None = "a", alg: str = "RS256", key: Any = None, **more: Any) -> str:
-        """A token of ann's that is good for a minute; claims of None are left out."""
+        """A token of ann's that is valid for a minute; claims of None are left out."""
         claims = {"iss": ISSUER, "aud": "sayso", "sub": "7", "exp": time.time() + 60} | more
         given = {name: value for name, value in claims.items() if value is not None}
         headers = {"kid": kid} if kid else None
@@ -182,7 +182,7 @@ def test_issuer_changes_its_keys_and_strange_ones_cost_it_nothing(
         assert ask(provider.token()).status == 200
     assert provider.asked == 1
     provider.add("b", curve=True)
-    # Asked for a moment ago: until the pause is over nobody asks again.
+    # The keys were fetched a moment ago, so they are not fetched again before the pause is over.
     for _ in range(3):
         assert ask(provider.token("b", "ES256")).status == 401
     assert provider.asked == 1
@@ -190,7 +190,7 @@ def test_issuer_changes_its_keys_and_strange_ones_cost_it_nothing(
     assert ask(provider.token("b", "ES256")).status == 200
     assert ask(provider.token()).status == 200
     assert provider.asked == 2
-    # A key of one kind makes no signature of the other.
+    # A key of one type cannot have made a signature of the other.
     assert ask(provider.token("b", "RS256", provider.keys["a"])).status == 401
 
 

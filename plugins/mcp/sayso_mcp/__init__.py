@@ -75,10 +75,10 @@ class MCP(Plugin):
         icon: str | None = None
         """Picture of the server that clients show: an address, or a `data:` URI."""
         url: str | None = None
-        """Address of the MCP server as clients reach it, such as "https://tools.example/mcp";
-        absent: as each request names it."""
+        """Address of the MCP server as clients reach it, such as "https://tools.example/mcp"; by
+        default as each request names it."""
         authorization_servers: list[str] = []
-        """Issuers of tokens, which clients are told of (RFC 9728); absent: `auth.jwt.issuer`."""
+        """Issuers of tokens that clients are told of (RFC 9728); by default `auth.jwt.issuer`."""
         key_file: Path | None = None
         """Secret that seals the state of open questions; absent: `mcp.key` in the state folder."""
 

@@ -1,8 +1,8 @@
 """The approval card as an MCP App: in hosts that show apps a person decides beside the call.
 
 Only the card can decide. Its tool is listed for clients that show apps, which keep it from the
-model; and it takes a key for each call that stands in the `_meta` of the result alone, which hosts
-give to the card and not to the model.
+model. It also requires a key for each call, which is only in the `_meta` of the result; hosts give
+that to the card and not to the model.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Card:
     def with_card(
         self, context: Context, result: types.CallToolResult, calls: Iterable[Call]
     ) -> types.CallToolResult:
-        """The result with what the card shows of these pending calls, for clients that show it."""
+        """The result with the card's data on these pending calls, for clients that show it."""
         if not self.is_shown(context):
             return result
         shown = [
@@ -115,7 +115,7 @@ class Card:
     async def call(
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        """Decide as the person at the card has; gives the outcome in words."""
+        """Decide as the person at the card did; returns the outcome in words."""
         given = params.arguments or {}
         try:
             self.tool.validate(given)
@@ -124,7 +124,7 @@ class Card:
         if not hmac.compare_digest(given["key"], self._key_of(given["id"], context)):
             return said("Error: this is not the key of that call", error=True)
         try:
-            return _told(await self._decided(context, given))
+            return _words(await self._decided(context, given))
         except InvalidRequest as error:
             return said(f"Not decided: {error.items[0]['msg']}", error=True)
         except (StillRunning, TimeoutError):
@@ -141,10 +141,10 @@ class Card:
             reason=None if given["approve"] else given.get("reason") or None,
             input=given["input"],
             session=peer_of(context).session,
-            # The calls of a conversation run where that goes on.
+            # The calls of a conversation run where that continues.
             run=row is None or not row.reference,
         )
-        # An approved call goes on if the client gives this request up.
+        # An approved call goes on if the client abandons this request.
         async with asyncio.timeout(self._host.config.limits.turn_time):
             return await asyncio.shield(self._calls.keep(work))
 
@@ -159,7 +159,7 @@ class Card:
         return types.TextResourceContents(uri=URI, mime_type=MIME, text=page, meta=meta)
 
 
-def _told(row: Proposal) -> types.CallToolResult:
+def _words(row: Proposal) -> types.CallToolResult:
     match row.state:
         case "DONE":
             return said(f"Approved. It gave: {row.output}")
@@ -174,4 +174,4 @@ def _told(row: Proposal) -> types.CallToolResult:
 
 
 def _shape(**_: Any) -> None:
-    """Stands for the tool where only its name and schema count."""
+    """A placeholder function: of this tool only the name and the schema are used."""

@@ -22,7 +22,7 @@ class Changes:
         self._loop = asyncio.get_running_loop()
         self._bus = InMemorySubscriptionBus()
         self._sessions: WeakKeyDictionary[Peer, ServerSession] = WeakKeyDictionary()
-        self._telling: set[asyncio.Task[None]] = set()
+        self._notifying: set[asyncio.Task[None]] = set()
         self.listen = ListenHandler(self._bus)
         agent.tool_listeners.append(self._changed)
 
@@ -42,11 +42,11 @@ class Changes:
             self._loop.call_soon_threadsafe(self._begin)
 
     def _begin(self) -> None:
-        task = asyncio.ensure_future(self._tell_all())
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        task = asyncio.ensure_future(self._notify_all())
+        self._notifying.add(task)
+        task.add_done_callback(self._notifying.discard)
 
-    async def _tell_all(self) -> None:
+    async def _notify_all(self) -> None:
         await self._bus.publish(ToolsListChanged())
         for session in list(self._sessions.values()):
             await session.send_tool_list_changed()

@@ -177,7 +177,8 @@ class _Talk:
         return await self._turn(self.said[:-1], self.said[-1]["content"])
 
     async def _found(self) -> tuple[Held | None, list[Wire]]:
-        """The held conversation and what is new in it; one that continues by itself has done so."""
+        """The held conversation and its new messages. If a turn of it continues by itself, that is
+        awaited first."""
         conversations = self.chat.conversations
         held, more = conversations.find(self.caller, self.said)
         if held is None or not held.waiting:

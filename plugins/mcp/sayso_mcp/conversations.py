@@ -36,7 +36,7 @@ class Held:
     waiting: list[str]
     texts: list[str]
     unheard: bool = False
-    """Whether its last reply has been given to nobody: it went on by itself."""
+    """Whether its last reply was delivered to nobody, because it continued by itself."""
 
 
 class Conversations:
@@ -75,7 +75,7 @@ class Conversations:
         self._held.pop(held.key, None)
 
     def watch(self, held: Held, going_on: GoingOn) -> None:
-        """Have it go on by itself, unless that is under way."""
+        """Let it continue by itself, unless that is under way."""
         if held.key not in self._watching:
             task = asyncio.ensure_future(self._watched(held, going_on))
             self._watching[held.key] = task
@@ -89,12 +89,12 @@ class Conversations:
             del self._watching[held.key]
 
     async def gone_on(self, held: Held) -> None:
-        """Return once it has gone on by itself, if that is under way."""
+        """Return when the turn that continues by itself, if there is one, has ended."""
         if (watching := self._watching.get(held.key)) is not None:
             await asyncio.wait({watching})
 
     async def close(self) -> None:
-        """Let none go on by itself any more."""
+        """Let none continue by itself any more."""
         watching = list(self._watching.values())
         for task in watching:
             task.cancel()

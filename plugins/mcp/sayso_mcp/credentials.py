@@ -1,4 +1,4 @@
-"""How Sayso itself asks for a token, as the OAuth client of an MCP server."""
+"""The request for a token by Sayso itself, as the OAuth client of an MCP server."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class ClientCredentials:
     """The credentials of this service at the authorization server `issuer` (RFC 6749, section 4.4).
 
-    The MCP server says where its tokens come from and which scopes they need (RFC 9728); the
-    credentials go to this issuer only. A token is asked for when the server wants one, and again
+    The MCP server names the issuer of its tokens and the scopes that they need (RFC 9728); the
+    credentials go to this issuer only. A token is requested when the server wants one, and again
     when it has expired.
     """
 
@@ -36,7 +36,7 @@ class ClientCredentials:
 
 
 class _Kept:
-    """Keeps a token in memory: a service that starts again asks for another one."""
+    """Keeps a token in memory: a restarted service requests another one."""
 
     def __init__(self) -> None:
         self._tokens: Any = None

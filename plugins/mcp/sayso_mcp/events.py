@@ -67,7 +67,7 @@ class Event:
     readable: float = float("inf")
     """Most bytes of a part that this client can read through a link."""
 
-    def fitting(self, result: types.CallToolResult, *, typed: bool) -> types.CallToolResult:
+    def within_limits(self, result: types.CallToolResult, *, typed: bool) -> types.CallToolResult:
         """The result reduced to what fits; a part that is too large becomes a link, or words.
 
         With `typed` the tool has promised structured content. Without that the result is marked as

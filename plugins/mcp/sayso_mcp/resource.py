@@ -1,4 +1,4 @@
-"""The MCP server as an OAuth resource: clients find who gives tokens for it (RFC 9728)."""
+"""The MCP server as an OAuth resource: clients find the issuers of its tokens (RFC 9728)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Resource:
 
     @property
     def is_there(self) -> bool:
-        """Whether anybody gives tokens that clients could ask for."""
+        """Whether there is an issuer that clients could ask for tokens."""
         return bool(self._servers)
 
     def challenge(self, scope: Scope) -> str:
@@ -49,11 +49,11 @@ class Resource:
     def _root(self, request: Request) -> str:
         if self._url is not None:
             return self._url.removesuffix("/").removesuffix(self._path)
-        # The header `Host` is one of those that are known here.
+        # The `Host` header was checked against the known names.
         return f"{request.url.scheme}://{request.url.netloc}"
 
     def described(self, app: ASGIApp) -> ASGIApp:
-        """`app`, in front of which the metadata is told to everybody."""
+        """`app`, with the metadata in front of it, which is public."""
         paths = (WELL_KNOWN, f"{WELL_KNOWN}{self._path}")
 
         async def described(scope: Scope, receive: Receive, send: Send) -> None:

@@ -181,7 +181,7 @@ class Service:
         )
 
     def _may_wait(self, tool: Tool) -> bool:
-        """Whether a call of it may have to be approved."""
+        """Whether a call of it may need approval."""
         is_chat = self.chat is not None and tool is self.chat.tool
         return is_chat or self.host.policy.verdict(tool, None, PlatformContext()) == "require"
 
@@ -226,7 +226,9 @@ class Service:
             readable=inf if over_http else EVENT - _AROUND,
         )
         tool = self.host.agent.tools.get(name)
-        return event.fitting(result, typed=tool is not None and output_schema(tool) is not None)
+        return event.within_limits(
+            result, typed=tool is not None and output_schema(tool) is not None
+        )
 
     def _is_event(self, context: Context) -> bool:
         # In the newer era the SDK answers with plain JSON unless something was sent before.

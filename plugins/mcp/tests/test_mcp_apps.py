@@ -69,7 +69,7 @@ def test_person_decides_at_the_card(serve: Any, era: str, approve: bool) -> None
             outcome = "deleted default/web" if approve else "Rejected: not today"
             assert outcome in text(decided)
             assert len(served.ran.calls) == approve
-            # The model learns it by the same call.
+            # The model gets it with the same call.
             again = await client.call_tool("delete_pod", POD)
             assert ("deleted default/web" if approve else "not today") in text(again)
             assert len(served.ran.calls) == approve
@@ -209,5 +209,5 @@ def test_card_shows_a_call_and_sends_what_its_person_decides(page: Any, approve:
     assert sent == {"name": "decide_it", "arguments": decision}
     assert card.get_by_role("button", name="Approve").is_disabled()
     page.wait_for_function("() => true")
-    told = [each for each in asked if each.get("method") == "ui/update-model-context"]
-    assert "secret-key" not in json.dumps(told)
+    reported = [each for each in asked if each.get("method") == "ui/update-model-context"]
+    assert "secret-key" not in json.dumps(reported)

@@ -330,7 +330,7 @@ def test_server_that_is_busy_with_a_call_is_not_lost_by_another_that_failed(
     asyncio.run(run())
 
 
-DEAF = """
+SILENT = """
 import json, os, sys, time
 open(sys.argv[1] + "/started", "a").write("started")
 for line in sys.stdin:
@@ -357,7 +357,7 @@ def test_server_that_answers_nothing_more_is_started_again_however_many_calls_co
 
     async def run() -> None:
         program = tmp_path / "deaf.py"
-        program.write_text(DEAF)
+        program.write_text(SILENT)
         source = other(tmp_path, program, requires_approval=False, timeout=0.3)
         async with using(tmp_path, source) as host:
             assert (await call(host, "hang")).state == "INDETERMINATE"
@@ -386,7 +386,7 @@ def test_server_that_dies_as_soon_as_it_is_connected_is_started_ever_more_seldom
 
     async def run() -> None:
         program = tmp_path / "dying.py"
-        program.write_text(f"{DEAF}    if name == 'list':\n        break\n")
+        program.write_text(f"{SILENT}    if name == 'list':\n        break\n")
         async with using(tmp_path, other(tmp_path, program)) as host:
             await eventually(lambda: caplog.text.count("is away") == 4)
             assert set(host.agent.tools) == {"hang", "quick"}

@@ -253,7 +253,7 @@ def test_nothing_is_declared_that_there_is_not(serve: Any, era: str, transport: 
         ):
             declared = client.server_capabilities
             found = declared.model_dump(by_alias=True, exclude_none=True, mode="json")
-            # Of the older era there is no way to declare it.
+            # The older era has no way to declare this.
             extensions = {} if era == "legacy" else {"extensions": {EXTENSION: {}}}
             assert found == {"tools": {}, "resources": {}} | extensions
 
@@ -295,7 +295,7 @@ def test_client_hears_that_the_tools_have_changed(
     async def run() -> None:
         received = asyncio.Event()
 
-        async def hear(message: Any) -> None:
+        async def listen_to(message: Any) -> None:
             if isinstance(message, types.ToolListChangedNotification):
                 received.set()
 
@@ -305,7 +305,7 @@ def test_client_hears_that_the_tools_have_changed(
         growing = Agent(name="growing", model="offline", tools=[old])
         async with (
             serve(agent=growing, transport=transport) as served,
-            served.client(era, message_handler=hear) as client,
+            served.client(era, message_handler=listen_to) as client,
         ):
             assert client.server_capabilities.tools.list_changed is True
             await client.list_tools()

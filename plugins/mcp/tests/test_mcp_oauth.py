@@ -32,7 +32,7 @@ TRANSPORTS = pytest.mark.parametrize("transport", ["streamable-http", "sse"])
 
 
 class Issuer:
-    """An authorization server that gives one token, to one client."""
+    """An authorization server that issues one token, to one client."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, list[str]]] = []
@@ -100,11 +100,11 @@ def test_client_without_a_token_is_told_where_one_is_given(serve: Any, transport
                 challenge = refused.headers["www-authenticate"]
                 assert ('error="invalid_token"' in challenge) is wrong
             where = challenge.partition('resource_metadata="')[2].rstrip('"')
-            told = (await http.get(where)).json()
-            assert told["resource"] == served.url
-            assert told["authorization_servers"] == issuers
+            reported = (await http.get(where)).json()
+            assert reported["resource"] == served.url
+            assert reported["authorization_servers"] == issuers
             root = where.rpartition("/")[0]
-            assert (await http.get(root)).json() == told
+            assert (await http.get(root)).json() == reported
 
     asyncio.run(run())
 

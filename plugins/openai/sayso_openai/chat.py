@@ -95,7 +95,7 @@ class ChatModel:
         return retried(call.events, call.failure, self.connection.retries, call.mended)
 
     def learned(self, name: str, dialect: Dialect) -> Learned:
-        """What the model `name` was found not to take."""
+        """The parameters that the model `name` has refused."""
         if name not in self._learned:
             omit = self.connection.omit
             optional = (*OPTIONAL, *dialect.limits)
@@ -146,7 +146,7 @@ class _Call:
             yield delta
         reply = whole.whole(closed=closed)
         if reply is None:
-            raise cut_off(model.provider, begun=whole.begun and not at_once)
+            raise cut_off(model.provider, started=whole.started and not at_once)
         for event in last_events(reply, ask, model.provider):
             yield event
 
@@ -183,7 +183,7 @@ class _Call:
             way_out = "set model.base_url to the address it leads to"
             raise fault(provider, "protocol", f"status {response.status_code}; {way_out}")
         if response.status_code != 200:
-            raise cut_off(provider, begun=False)
+            raise cut_off(provider, started=False)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         return bool(kind == "application/json")
 
@@ -196,7 +196,7 @@ class _Call:
 
 
 async def _refusal(response: httpx2.Response) -> bytes:
-    """What a refusal says, as far as it comes soon."""
+    """The text of a refusal, as much of it as arrives soon."""
     body = b""
     try:
         async with asyncio.timeout(_REFUSAL_SECONDS):

@@ -1,4 +1,5 @@
-"""What a model takes, told by its name and the preset; the rest is learnt from its refusals."""
+"""The parameters that a model accepts, by its name and the preset; the others are learnt from
+refusals."""
 
 from __future__ import annotations
 
@@ -22,12 +23,13 @@ _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What of a request a model is known to take.
+    """The known form of a model's requests.
 
-    `limits` are the names of the output limit, the one that it takes first. With `late_context` the
-    system context computed for the request stands behind the history, so that what is before it
-    is cached; not every server takes a system message there. With `joins` a user's text may not
-    follow a tool's result at once. `thinks_first` says that a text without marks begins as thought.
+    `limits` are the names of the output limit, the preferred one first. With `late_context` the
+    system context computed for the request follows the history, so that everything before it is
+    cached; not every server accepts a system message there. With `joins` a user's text may not
+    immediately follow a tool's result. `thinks_first` says that a text without marks begins as
+    thought.
     """
 
     limits: tuple[str, ...] = ("max_tokens", "max_completion_tokens")

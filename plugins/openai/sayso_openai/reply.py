@@ -70,11 +70,11 @@ class Accumulator:
         self._chosen = False
         self._refused = False
         self._usage = Usage()
-        self.begun = False
+        self.started = False
 
     def feed(self, chunk: Mapping[str, Any]) -> Iterator[ModelEvent]:
         """The deltas of `chunk`."""
-        self.begun = True
+        self.started = True
         if usage := chunk.get("usage"):
             self._usage = _usage(usage)
         for choice in chunk.get("choices") or ():
@@ -94,7 +94,7 @@ class Accumulator:
 
     def rest(self) -> Iterator[ModelEvent]:
         """The deltas that were held back."""
-        yield from self._told(self._thinking.rest())
+        yield from self._events_of(self._thinking.rest())
 
     def whole(self, *, closed: bool) -> Reply | None:
         """The Reply; None if the stream ended before the message did.
@@ -144,7 +144,7 @@ class Accumulator:
             self._thinking.plain()
             yield Thought(thoughts)
         if text := _spoken(content):
-            yield from self._told(self._thinking.feed(text))
+            yield from self._events_of(self._thinking.feed(text))
         pieces = delta.get("tool_calls") or ()
         if not pieces and (function := delta.get("function_call")):
             pieces = [{"index": 0, "function": function}]
@@ -152,7 +152,7 @@ class Accumulator:
             for name in self._slots.feed(piece):
                 yield ToolStart(self._names.get(name, name))
 
-    def _told(self, parts: Iterator[tuple[str, bool]]) -> Iterator[ModelEvent]:
+    def _events_of(self, parts: Iterator[tuple[str, bool]]) -> Iterator[ModelEvent]:
         for text, is_thought in parts:
             if not is_thought:
                 yield from self._say(text)

@@ -33,7 +33,7 @@ OPTIONAL = (
     "reasoning",
     "response_format",
 )
-"""What a refusal may name to have it left out."""
+"""The parameters that are left out once a refusal names them."""
 _ID_LENGTH = 40
 _IMAGES = "(images of the results)"
 _JOINT = "(the results are noted)"

@@ -106,7 +106,7 @@ class ResponsesModel:
         return retried(call.events, call.failure, self.connection.retries, call.mended)
 
     def learned(self, name: str) -> Learned:
-        """What the model `name` was found not to take."""
+        """The parameters that the model `name` has refused."""
         if name not in self._learned:
             omit = self.connection.omit
             self._learned[name] = Learned(name, (*OPTIONAL, *LIMITS), limits=LIMITS, omit=omit)
@@ -148,7 +148,7 @@ class _Call:
                 if whole.reply is not None:
                     await drain(events)
         if whole.reply is None:
-            raise cut_off(model.provider, begun=whole.begun)
+            raise cut_off(model.provider, started=whole.started)
         for last in last_events(whole.reply, ask, model.provider):
             yield last
 

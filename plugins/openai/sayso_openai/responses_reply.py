@@ -17,8 +17,8 @@ _STOPS: Mapping[str, Stop] = {"max_output_tokens": "max_tokens", "content_filter
 class Accumulator:
     """Feed it each event as a JSON object; it gives the deltas, and the Reply once it is whole.
 
-    `failed` holds the error of a response that the provider gave up. Raises KeyError, TypeError or
-    ValueError for an event that is not of the wire format.
+    `failed` holds the error of a response that failed at the provider. Raises KeyError, TypeError
+    or ValueError for an event that is not of the wire format.
     """
 
     def __init__(self, names: Mapping[str, str], model: str, *, hold_text: bool) -> None:
@@ -27,14 +27,14 @@ class Accumulator:
         self._hold_text = hold_text
         self._items: dict[int, dict[str, Any]] = {}
         self._thought = False
-        self.begun = False
+        self.started = False
         self.failed: Mapping[str, Any] | None = None
         self.reply: Reply | None = None
 
     def feed(self, event: Mapping[str, Any]) -> Iterator[ModelEvent]:
         """The deltas of `event`; unknown kinds of events are passed over."""
         kind = event["type"]
-        self.begun = True
+        self.started = True
         if kind in _TEXTS:
             if event["delta"] and not self._hold_text:
                 yield TextDelta(_text(event["delta"]))

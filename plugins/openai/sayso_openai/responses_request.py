@@ -1,7 +1,7 @@
-"""What one call of the Responses API is asked with.
+"""The request of one call of the Responses API.
 
-Nothing is stored at the provider: each request holds the conversation, and the reasoning of the
-turns that are still unchanged goes along encrypted.
+Nothing is stored at the provider: each request has the whole conversation, with the encrypted
+reasoning of the turns that are still unchanged.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ OPTIONAL = (
     "include",
     "prompt_cache_key",
 )
-"""What a refusal may name to have it left out."""
+"""The parameters that are left out once a refusal names them."""
 _ID_LENGTH = 64
 
 
 def adapter_key(model: str) -> str:
-    """Where a turn's `raw` holds the items that this model alone takes back."""
+    """The key in a turn's `raw` for the items that only this model accepts again."""
     return f"openai-responses@{model}"
 
 
@@ -94,7 +94,7 @@ def _input(ask: Ask, model: str) -> list[dict[str, Any]]:
             continue
         made = list(_items(turn))
         if n == late:
-            # What changes with each request stands behind what is cached.
+            # The part that changes with each request follows the cached part.
             made.insert(-1, {"role": "developer", "content": encodable(ask.context)})
         items += made
     return items
@@ -112,10 +112,13 @@ def _items(turn: Turn) -> Iterator[dict[str, Any]]:
                     "arguments": json.dumps(dict(block.input), ensure_ascii=False),
                 }
             case Result():
-                told: Any = outcome(block)
+                output: Any = outcome(block)
                 if block.attachments:
-                    told = [{"type": "input_text", "text": told}, *map(_part, block.attachments)]
-                yield {"type": "function_call_output", "call_id": block.call_id, "output": told}
+                    output = [
+                        {"type": "input_text", "text": output},
+                        *map(_part, block.attachments),
+                    ]
+                yield {"type": "function_call_output", "call_id": block.call_id, "output": output}
             case Text() if turn.role == "assistant":
                 yield {"role": "assistant", "content": block.text}
     attached = [_part(block) for block in blocks if isinstance(block, Attachment)]

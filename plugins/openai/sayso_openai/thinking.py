@@ -40,7 +40,7 @@ class Thinking:
         self._rest += text
         while self._rest and not self._answering:
             before = self._rest
-            yield from self._thought() if self._close else self._begun()
+            yield from self._thought() if self._close else self._opening()
             if self._rest == before and not self._answering:
                 return
         if self._answering and self._rest:
@@ -48,7 +48,7 @@ class Thinking:
             self._rest = ""
 
     def rest(self) -> Iterator[tuple[str, bool]]:
-        """What was held back, once no more comes."""
+        """The text that was held back, when no more follows."""
         if self._unmarked and self._close:
             yield "".join(self._held) + self._rest, False
         elif self._rest:
@@ -60,7 +60,7 @@ class Thinking:
         if self._unmarked and self._close and not self._held and not self._rest:
             self._close, self._unmarked = "", False
 
-    def _begun(self) -> Iterator[tuple[str, bool]]:
+    def _opening(self) -> Iterator[tuple[str, bool]]:
         bare = self._rest.lstrip()
         for mark, close in _MARKS.items():
             if bare.startswith(mark):

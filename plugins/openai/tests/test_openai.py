@@ -34,7 +34,7 @@ def model(server: OpenAIServer, **settings: Any) -> Model:
 
 
 def body(ask: Ask, name: str, preset: str = "openai") -> dict[str, Any]:
-    """What a model would be sent that has refused nothing yet."""
+    """The request for a model that has refused nothing yet."""
     return request(ask, name, dialect_of(preset, name), Learned(name, OPTIONAL), Connection())
 
 
@@ -97,8 +97,8 @@ def test_call_whose_end_is_unknown_is_told_as_that_and_as_no_error(
         assistant(Call("c1", "wipe", {})),
         user(Result("c1", unknown, is_error=True)),
     )
-    told = openai_server.requests[0].body["messages"][-1]
-    assert told == {"role": "tool", "tool_call_id": "c1", "content": unknown}
+    reported = openai_server.requests[0].body["messages"][-1]
+    assert reported == {"role": "tool", "tool_call_id": "c1", "content": unknown}
 
 
 def test_schema_of_a_tool_holds_nothing_that_openai_refuses() -> None:

@@ -99,14 +99,14 @@ def test_arguments_said_oddly_are_read_as_they_were_meant(
     openai_server: OpenAIServer, arguments: list[str]
 ) -> None:
     first, *rest = arguments
-    begun = piece(first, 0, id="a", name="get_weather")
-    found = answered(openai_server, begun, *map(piece, rest), ENDED)
+    fragment = piece(first, 0, id="a", name="get_weather")
+    found = answered(openai_server, fragment, *map(piece, rest), ENDED)
     assert inputs(found) == [("get_weather", {"city": "Rome"})]
 
 
 def test_two_different_objects_in_one_call_are_an_error(openai_server: OpenAIServer) -> None:
-    begun = piece('{"city": "Rome"}{"city": "Oslo"}', 0, id="a", name="get_weather")
-    [call] = calls_of(reply_of(answered(openai_server, begun, ENDED)).turn)
+    fragment = piece('{"city": "Rome"}{"city": "Oslo"}', 0, id="a", name="get_weather")
+    [call] = calls_of(reply_of(answered(openai_server, fragment, ENDED)).turn)
     assert call.error and dict(call.input) == {}
 
 
@@ -215,7 +215,7 @@ def test_parts_of_a_thinking_model_of_mistral_are_told_apart(openai_server: Open
 
 def test_lists_and_objects_that_come_as_json_text_are_read(openai_server: OpenAIServer) -> None:
     given = {"points": "[1, 2]", "pen": '{"ink": "blue"}', "title": "[draft]", "any": "[1]"}
-    begun = piece(json.dumps(given), 0, id="a", name="draw")
-    found = answered(openai_server, begun, ENDED, tools=(DRAW,))
+    fragment = piece(json.dumps(given), 0, id="a", name="draw")
+    found = answered(openai_server, fragment, ENDED, tools=(DRAW,))
     [(_, read)] = inputs(found)
     assert read == {"points": [1, 2], "pen": {"ink": "blue"}, "title": "[draft]", "any": "[1]"}

@@ -4,7 +4,7 @@
     hold = "50s"
     page = "https://agent.example.com/console"
 
-The agent stands where a model would: its name is the model's. Its gated calls never leave as
+The agent takes the place of a model: its name is the model's. Its gated calls are never sent as
 `tool_calls`, which a client would run itself: over Responses they are `mcp_approval_request`s, over
 Chat Completions cards that name the page where a person decides.
 """
@@ -37,7 +37,7 @@ class OpenAIAPI(Plugin):
         hold: Duration = Field(default=50.0, ge=0)
         """How long a Chat Completions stream is held open for a person to decide; 0: not at all."""
         page: str | None = None
-        """Address of the page where people decide, as they reach it; absent: the console's, where
+        """Address of the page where people decide, as they reach it; by default the console's, if
         the service listens on an address of its own."""
         keep: Duration = Field(default=24 * 3600.0, gt=0)
         """How long a response is kept for `previous_response_id` and for reading it again."""
@@ -53,7 +53,7 @@ class OpenAIAPI(Plugin):
 
     @hookimpl
     def register_routes(self, host: Host) -> Router:
-        """The paths below /v1; all others there are 404 in the form that these clients read."""
+        """The paths below /v1; all others there are 404 in the form of these clients."""
         store = self._store = Store(file_of(host), self.settings.keep)
         models = Models(host)
         responses = self._responses = Responses(host, store, self.settings)
@@ -87,6 +87,6 @@ class OpenAIAPI(Plugin):
 
     @hookimpl
     def intercept_request(self, request: ChatRequest, context: RequestContext) -> None:
-        """None; what the client says as `system`, `developer` or `instructions` is context."""
+        """Return None; the client's `system`, `developer` or `instructions` become context."""
         if context.protocol == PROTOCOL and (words := context.request_fields.get("instructions")):
             context.add_system_context(str(words))

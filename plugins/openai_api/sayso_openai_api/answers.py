@@ -1,4 +1,5 @@
-"""What all paths share: the form of errors, who calls, and the wait for a client that may leave."""
+"""The shared parts of all paths: the form of errors, the caller, and waiting for a client that may
+leave."""
 
 import asyncio
 import secrets
@@ -28,7 +29,7 @@ T = TypeVar("T")
 Answer = Callable[[Request], Awaitable[ASGIApp]]
 
 _FINAL = {409, 500, 502, 504}
-"""What the SDKs would repeat although it would end as before, or run the agent twice."""
+"""Statuses after which the SDKs would try again in vain, or run the agent twice."""
 
 
 class NotFound(RequestError):
@@ -87,7 +88,7 @@ class Failed(Exception):
 
     def __init__(self, event: ErrorEvent, failure: Failure | None) -> None:
         super().__init__(event.error)
-        # Without one the agent's own code has sent the event.
+        # Without one, the agent's own code has sent the event.
         self.failure = failure or Failure(
             500, event.code or "AGENT_ERROR", event.error, event.incident
         )
@@ -107,7 +108,7 @@ def refusal(error: Exception, failure: Failure) -> Response:
 
 
 def error_of(failure: Failure, param: str | None = None) -> Json:
-    """A failure as these clients are told; `code` is V2's, in lower case where V2 has that."""
+    """A failure in the form of these clients; `code` is V2's, in lower case where V2 has that."""
     code = failure.code.lower() if failure.status in (404, 422) else failure.code
     said = failure.message
     if failure.incident:
@@ -129,14 +130,14 @@ async def nothing_here(request: Request) -> ASGIApp:
 
 
 def caller_with(request: Request, instructions: str, *, tools: bool = True) -> Caller:
-    """Who calls; `instructions` reach the agent's context."""
+    """The caller; `instructions` reach the agent's context."""
     known = caller_of(request.scope, PROTOCOL)
     fields = {"instructions": instructions} if instructions else None
     return known._replace(request_fields=fields, tools=tools)
 
 
 def check_model(host: Host, model: object) -> str:
-    """The name that was asked for; raises NotFound unless it is the agent's."""
+    """The requested name; raises NotFound unless it is the agent's."""
     if model != host.agent.name:
         raise NotFound(
             f"there is no model {str(model)[:100]!r}; the agent is {host.agent.name!r}",

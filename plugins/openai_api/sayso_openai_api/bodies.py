@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, StrictBool
 from starlette.requests import Request
 
 from sayso import BodyReader, Host, InvalidRequest, Shown, read_body
-from sayso_openai_api.cards import parts_of, told_in
+from sayso_openai_api.cards import parts_of, reported_in
 
 Json = dict[str, Any]
 
@@ -23,7 +23,7 @@ class Said(_Open):
 
 
 class StreamOptions(_Open):
-    """What a stream has besides its text."""
+    """Options for a stream beside its text."""
 
     include_usage: bool = False
 
@@ -71,13 +71,14 @@ def text_of(content: object) -> str:
 
 
 def conversation(host: Host, body: ChatBody) -> tuple[list[Shown], str, set[str]]:
-    """The messages, what `system` and `developer` say, and the calls whose end was told.
+    """The messages, the texts of `system` and `developer`, and the calls whose outcome was
+    reported.
 
-    Calls and results of the client's own tools are other software's: they are left out.
+    Calls and results of the client's own tools belong to other software and are left out.
     """
     shown: list[Shown] = []
     instructions: list[str] = []
-    told: set[str] = set()
+    reported: set[str] = set()
     for said in body.messages:
         text = text_of(said.content)
         if said.role in ("system", "developer"):
@@ -85,14 +86,14 @@ def conversation(host: Host, body: ChatBody) -> tuple[list[Shown], str, set[str]
         elif said.role == "user":
             shown.append(Shown("user", text))
         elif said.role == "assistant":
-            told |= told_in(text)
+            reported |= reported_in(text)
             shown += [Shown("assistant", *part) for part in parts_of(text)]
     if not shown or shown[-1].role != "user":
         raise InvalidRequest.at(
             ["body", "messages"], "last_message_not_user", "the last message must be a user's"
         )
     check_count(host, len(shown))
-    return shown, "\n\n".join(text for text in instructions if text.strip()), told
+    return shown, "\n\n".join(text for text in instructions if text.strip()), reported
 
 
 def check_count(host: Host, count: int) -> None:

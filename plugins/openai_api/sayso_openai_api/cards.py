@@ -1,7 +1,7 @@
-"""What a person reads of a call in a chat that knows only text: the card before, the line after.
+"""A call as a person reads it in a chat that has only text: the card before, the line after.
 
-All that comes from a model, a tool or a caller stands in a code block that it cannot end: nothing
-of it may become a link, or an image, which a reader's browser would fetch.
+All text of a model, a tool or a caller is in a code block that it cannot end: none of it may become
+a link, or an image, which a reader's browser would fetch.
 """
 
 import re
@@ -26,7 +26,7 @@ _OUTCOME = re.compile(
 
 
 def page_of(host: Host, page: str | None) -> str | None:
-    """The address where people decide: `page`, else that of the console beside the endpoint, where
+    """The address where people decide: `page`, or else that of the console beside the endpoint, if
     they can reach the service by its own address."""
     server = host.config.server
     if page or host.plugins.get("console") is None:
@@ -38,10 +38,10 @@ def page_of(host: Host, page: str | None) -> str | None:
 
 
 def card(row: Proposal, page: str | None) -> str:
-    """The call with all that its approver has to know, and where to decide."""
+    """The call with everything that its approver has to know, and where to decide."""
     name = "shell" if row.kind == "command" else row.name
-    told = [name, row.description, f"Why: {row.intent}" if row.intent else ""]
-    shown = [visible(line, strict=True) for line in told if line]
+    texts = [name, row.description, f"Why: {row.intent}" if row.intent else ""]
+    shown = [visible(line, strict=True) for line in texts if line]
     until = datetime.fromtimestamp(min(row.expires, _LAST), UTC).strftime("%Y-%m-%d %H:%M UTC")
     where = f"[Decide on the page]({page}#{row.id})" if page else "Decide on Sayso's page"
     return (
@@ -53,7 +53,7 @@ def card(row: Proposal, page: str | None) -> str:
 
 
 def outcome(ended: ExecutedApproval) -> str:
-    """The line that says how a call ended, and its output."""
+    """The line about a call's outcome, and its output."""
     how = next((word for mark, word in _ENDS.items() if ended.output.startswith(mark)), "Done")
     output = visible(ended.output, strict=True)
     if len(output) > _LONGEST:
@@ -68,18 +68,18 @@ def cards(rows: Sequence[Proposal], page: str | None) -> str:
 
 
 def parts_of(text: str) -> list[tuple[str, list[str]]]:
-    """What an agent has said in one message, without cards and outcomes, and the ids of the cards.
+    """The agent's text in one message, without cards and outcomes, and the ids of the cards.
 
-    The text behind an outcome is a part of its own: several replies leave as one message where a
-    stream was held open. An id in a text finds a call; it decides nothing.
+    The text after an outcome is a part of its own: if a stream was held open, several replies are
+    sent as one message. An id in a text finds a call; it decides nothing.
     """
     cuts = [0, *(match.start() for match in _OUTCOME.finditer(text)), len(text)]
     pieces = [text[start:end] for start, end in zip(cuts, cuts[1:], strict=False)]
     return [(_spoken(piece), _ids_in(_OUTCOME.sub("", piece))) for piece in pieces]
 
 
-def told_in(text: str) -> set[str]:
-    """The calls of whose end the text tells."""
+def reported_in(text: str) -> set[str]:
+    """The calls whose outcome the text reports."""
     return {match[1] for match in _OUTCOME.finditer(text)}
 
 

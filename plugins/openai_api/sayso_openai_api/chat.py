@@ -1,7 +1,7 @@
 """`POST /v1/chat/completions`: for clients that know text and nothing else.
 
 A call that needs a person is a card in the text. A stream is held open while the person decides;
-else the turn ends with the card, and the next message goes on. No message decides anything.
+otherwise the turn ends with the card, and the next message continues. No message decides anything.
 """
 
 import time
@@ -29,7 +29,7 @@ from sayso_openai_api.store import Store
 from sayso_openai_api.talk import Talk
 
 _TASK = "### Task:"
-"""What the hidden requests of Open WebUI begin with: a title, tags, questions to ask next."""
+"""The beginning of the hidden requests of Open WebUI: a title, tags, questions to ask next."""
 _TASK_HEADER = "x-sayso-task"
 _CONVERSATION_HEADER = "x-sayso-conversation"
 
@@ -57,7 +57,7 @@ class Chat:
         return await while_there(_whole(completion, talk), request.receive)
 
     def _talk(self, request: Request, body: ChatBody) -> Talk:
-        shown, instructions, told = conversation(self._host, body)
+        shown, instructions, reported = conversation(self._host, body)
         task = request.headers.get(_TASK_HEADER) or (
             len(shown) == 1 and shown[0].text.lstrip().startswith(_TASK)
         )
@@ -67,7 +67,7 @@ class Chat:
             self._host,
             caller,
             shown,
-            told,
+            reported,
             page=page_of(self._host, self._settings.page),
             hold=self._settings.hold if body.stream else 0.0,
             store=self._store,

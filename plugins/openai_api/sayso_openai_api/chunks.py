@@ -11,13 +11,13 @@ _REASONS = {"max_tokens": "length", "max_steps": "length", "refusal": "content_f
 
 
 def reason_of(stop: str) -> str:
-    """The `finish_reason` of a turn. One that waits for a person has come to its end, too:
-    `tool_calls` would ask the client to run the call."""
+    """The `finish_reason` of a turn. A turn that waits for a person has ended, too: `tool_calls`
+    would ask the client to run the call."""
     return _REASONS.get(stop, "stop")
 
 
 class Completion:
-    """One completion: its id, and the forms in which it leaves."""
+    """One completion: its id, and the forms in which it is sent."""
 
     def __init__(self, model: str, created: int) -> None:
         self._id = f"chatcmpl-{secrets.token_hex(12)}"
@@ -41,7 +41,7 @@ class Completion:
         return last + sse_frame(b"[DONE]")
 
     def failed(self, error: Json) -> bytes:
-        """The frame that ends a stream in the place of all these."""
+        """The frame that ends a stream instead of all these."""
         return sse_frame(to_json({"error": error}))
 
     def whole(self, text: str, stop: str, usage: Json | None) -> Json:

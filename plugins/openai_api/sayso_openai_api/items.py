@@ -1,4 +1,4 @@
-"""The input of a response, item by item: what was said, which calls it shows, what it decides."""
+"""The input of a response, item by item: texts, the calls in it, and decisions."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -7,22 +7,22 @@ from typing import Any
 
 from sayso import Approval, InvalidRequest, Shown
 from sayso_openai_api.bodies import text_of
-from sayso_openai_api.cards import parts_of, told_in
+from sayso_openai_api.cards import parts_of, reported_in
 
 Json = dict[str, Any]
 _PREFIX = "mcpr_"
-"""What some clients expect of the id of a request for approval."""
+"""The prefix that some clients expect of the id of a request for approval."""
 SHELL = "shell"
 """The name under which a command is shown."""
 
 
 @dataclass
 class Input:
-    """A conversation as it is sent piece by piece; `inputs` has the arguments that were shown."""
+    """A conversation that is sent piece by piece; `inputs` has the arguments that were shown."""
 
     shown: list[Shown] = field(default_factory=list)
     decisions: list[Approval] = field(default_factory=list)
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     inputs: dict[str, Json] = field(default_factory=dict)
     instructions: list[str] = field(default_factory=list)
 
@@ -41,10 +41,10 @@ class Input:
                 case "item_reference":
                     self._show([_id(item.get("id"))])
                 case "mcp_call":
-                    self.told.add(_id(item.get("approval_request_id")))
+                    self.reported.add(_id(item.get("approval_request_id")))
                 case "mcp_approval_response":
                     decided.append((number, item))
-        # Behind all requests: an echoed one may stand anywhere.
+        # After all requests: an echoed one may be anywhere.
         self.decisions += [self._decision(number, item) for number, item in decided]
 
     def _message(self, item: Json) -> None:
@@ -54,7 +54,7 @@ class Input:
         elif role == "user":
             self.shown.append(Shown("user", text))
         elif role == "assistant":
-            self.told |= told_in(text)
+            self.reported |= reported_in(text)
             # A card beside a request says the same in words.
             self.shown += [Shown("assistant", said, ids) for said, ids in parts_of(text)]
 
@@ -89,7 +89,8 @@ def _id(given: object) -> str:
 
 
 def _arguments(given: object) -> Json:
-    """What a client says that it showed; what is no JSON object equals no input of ours."""
+    """The arguments that a client says it showed; a value that is no JSON object equals none of
+    ours."""
     try:
         found = json.loads(given) if isinstance(given, str) else given
     except ValueError:

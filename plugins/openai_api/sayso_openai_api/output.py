@@ -1,4 +1,4 @@
-"""A response as JSON: the events of its stream, and the object that they amount to."""
+"""A response as JSON: the events of its stream, and the object made from them."""
 
 import secrets
 import time
@@ -13,7 +13,7 @@ from sayso_openai_api.cards import cards
 from sayso_openai_api.items import SHELL
 
 LABEL = "sayso"
-"""The `server_label` of every call, which clients have to name where they declare the tools."""
+"""The `server_label` of every call, which clients have to name when they declare the tools."""
 _INCOMPLETE = {
     "max_tokens": "max_output_tokens",
     "max_steps": "max_output_tokens",
@@ -22,7 +22,7 @@ _INCOMPLETE = {
 
 
 def new_response(body: ResponseBody, instructions: str) -> Json:
-    """A response before anything was said; the fields behind `usage` are echoes or fixed."""
+    """A response before any output; the fields after `usage` are echoes or fixed."""
     return {
         "id": f"resp_{secrets.token_hex(24)}",
         "object": "response",
@@ -59,7 +59,7 @@ def new_response(body: ResponseBody, instructions: str) -> Json:
 
 
 class Output:
-    """A response as it comes about; each method gives the frames that say so."""
+    """A response in progress; each method returns the frames for one change."""
 
     def __init__(self, response: Json) -> None:
         self.response = response
@@ -70,7 +70,7 @@ class Output:
 
     @property
     def text(self) -> str:
-        """All that the agent has said, without the cards."""
+        """All text of the agent, without the cards."""
         return "\n\n".join(part for part in self._spoken if part)
 
     def begin(self) -> Iterator[bytes]:
@@ -105,11 +105,15 @@ class Output:
         yield self._at("response.mcp_call_arguments.done", arguments=item["arguments"])
         state = "failed" if failed else "completed"
         yield self._at(f"response.mcp_call.{state}")
-        told: Json = {"output": None, "error": None, "error" if failed else "output": ended.output}
-        yield from self._done({**item, **told, "status": state})
+        outcome: Json = {
+            "output": None,
+            "error": None,
+            "error" if failed else "output": ended.output,
+        }
+        yield from self._done({**item, **outcome, "status": state})
 
     def requests(self, rows: Sequence[Proposal], page: str | None) -> Iterator[bytes]:
-        """The calls that wait, and for clients that know no such item the same in words."""
+        """The pending calls, and the same in words for clients that do not know this item."""
         yield from self._close()
         for row in rows:
             named = _named(row.kind, row.name, row.runs)
@@ -121,7 +125,7 @@ class Output:
             yield from self._close(card=True)
 
     def end(self, stop: str) -> Iterator[bytes]:
-        """The last event of a turn that ended well."""
+        """The last event of a successful turn."""
         yield from self._close()
         reason = _INCOMPLETE.get(stop)
         status = "incomplete" if reason else "completed"
@@ -132,7 +136,7 @@ class Output:
         yield self._event(f"response.{status}", response=self.response)
 
     def failed(self, error: Json, status: str = "failed") -> Iterator[bytes]:
-        """The last event of one that failed, or was cancelled."""
+        """The last event of a turn that failed, or was cancelled."""
         yield from self._close()
         code = error["code"] or "server_error"
         self.response["status"] = status

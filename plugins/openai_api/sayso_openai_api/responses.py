@@ -44,7 +44,7 @@ class Responses:
         body = response_bodies.read(raw, limits.nesting, limits.values)
         check_model(self._host, body.model)
         if body.conversation is not None:
-            # Answering without what was said before would be worse than this.
+            # Answering without the earlier messages would be worse than this.
             text = "conversations are not kept; go on with previous_response_id"
             raise InvalidRequest.at(["body", "conversation"], "unsupported", text)
         run = await self._run(request, body)
@@ -72,7 +72,7 @@ class Responses:
         return answered((await self._kept(owner, id_))["response"])
 
     async def items(self, request: Request) -> ASGIApp:
-        """What the response was asked with."""
+        """The input items of the response."""
         kept = await self._kept(_owner(request), request.path_params["id"])
         data = kept["input"]
         ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {}
@@ -86,7 +86,7 @@ class Responses:
         return answered({"id": id_, "object": "response", "deleted": True})
 
     async def cancel(self, request: Request) -> ASGIApp:
-        """Stop a response that runs in the background; a call that has begun ends all the same."""
+        """Stop a response that runs in the background; a started call still ends."""
         owner, id_ = _owner(request), request.path_params["id"]
         kept = await self._kept(owner, id_)
         if (task := self._running.get(id_)) is not None:
@@ -144,12 +144,12 @@ class Responses:
             raise _unknown(id)
         response = kept["response"]
         if response["status"] == "in_progress" and time.time() > kept["until"]:
-            # Its process has ended without a word.
+            # Its process has ended without a report.
             response |= {"status": "failed", "error": _LOST}
         return kept
 
     async def close(self) -> None:
-        """End what runs in the background."""
+        """End all background work."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()

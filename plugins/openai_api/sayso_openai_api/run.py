@@ -1,4 +1,4 @@
-"""One response: the turn that it takes, its frames, and what is kept of it."""
+"""One response: its turn, its frames, and the stored data."""
 
 import asyncio
 import secrets
@@ -38,7 +38,7 @@ def continued(kept: Json | None) -> Input:
     if kept is None:
         return Input()
     shown = [Shown(role, text, ids) for role, text, ids in kept["shown"]]
-    return Input(shown, told=set(kept["told"]), inputs=dict(kept["inputs"]))
+    return Input(shown, reported=set(kept["reported"]), inputs=dict(kept["inputs"]))
 
 
 class Run:
@@ -73,7 +73,7 @@ class Run:
         self.owner = caller.principal or ""
 
     async def frames(self) -> AsyncGenerator[list[bytes], None]:
-        """The frames of the stream, in pieces; the response is kept when its last one leaves."""
+        """The frames of the stream, in pieces; the response is stored when its last one is sent."""
         yield [*self._output.begin()]
         try:
             wanted = await self._asked()
@@ -106,7 +106,7 @@ class Run:
             self._caller,
             given.shown,
             given.decisions,
-            told=given.told,
+            reported=given.reported,
             session=self._session,
             supersede=self._host.config.approvals.on_new_message == "supersede",
         )
@@ -121,7 +121,7 @@ class Run:
                 yield frames
         except asyncio.CancelledError:
             if self._body.background:
-                # Nobody's leaving: the response itself was cancelled.
+                # The client did not leave: the response itself was cancelled.
                 stream.stop()
             raise
         finally:
@@ -146,7 +146,7 @@ class Run:
                 tokens.add(event.meta_data)
                 self.response["usage"] = tokens.of_response()
                 return [*output.end(event.stop_reason)]
-        self._given.told |= {ended.id for ended in outcomes_of(event)}
+        self._given.reported |= {ended.id for ended in outcomes_of(event)}
         return [frame for ended in outcomes_of(event) for frame in output.outcome(ended)]
 
     async def keep(self) -> None:
@@ -162,7 +162,7 @@ class Run:
             "response": self.response,
             "input": _listed(self._body.input),
             "shown": [[one.role, one.text, list(one.ids)] for one in said],
-            "told": sorted(given.told),
+            "reported": sorted(given.reported),
             "inputs": given.inputs,
             "session": self._session,
             "until": time.time() + self._host.config.limits.turn_time + _MARGIN,

@@ -1,4 +1,4 @@
-"""What is kept between requests: responses by their ids, and conversations by their header.
+"""The storage between requests: responses by their ids, and conversations by their header.
 
 One SQLite file in the state folder, which the processes of a machine share.
 """
@@ -25,11 +25,11 @@ create table if not exists kept (
 create index if not exists kept_by_time on kept (until);
 """
 _MOST = 10_000
-"""Entries that are kept at once; the oldest go first."""
+"""Most entries kept at once; the oldest is dropped first."""
 
 
 def file_of(host: Host) -> Path | None:
-    """Where the entries are kept: None, in memory, where the ledger is."""
+    """The file of the entries; None, in memory, if the ledger is in memory."""
     if (host.config.approvals.ledger or "").startswith("memory:"):
         return None
     return host.state_dir / "openai_api.db"
@@ -50,14 +50,14 @@ class Store:
         await self._run(self._open)
 
     async def close(self) -> None:
-        """Close it after what was asked of it is done."""
+        """Close it after its pending operations."""
         if self._thread is not None:
             await self._run(lambda: self._connection.close())
             self._thread.shutdown()
             self._thread = None
 
     async def get(self, owner: str, id: str) -> Json | None:
-        """What was put under `id` by this owner, while it is kept."""
+        """The object that this owner put under `id`, while it is kept."""
         query = "select body from kept where owner = ? and id = ? and until > ?"
 
         def work() -> Json | None:
@@ -67,7 +67,7 @@ class Store:
         return await self._run(work)
 
     async def put(self, owner: str, id: str, body: Json) -> None:
-        """Keep `body` in the place of what was there; what has expired goes."""
+        """Store `body` in place of an earlier one; expired entries are removed."""
         now = time.time()
         until = now + self._keep
         raw = to_json(body)

@@ -1,4 +1,4 @@
-"""One answer over Chat Completions: a turn, and those that go on with it while a stream is held."""
+"""One answer over Chat Completions: a turn, and further turns while the stream is held open."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
@@ -25,7 +25,7 @@ from sayso_openai_api.store import Store
 from sayso_openai_api.usage import Tokens
 
 _LOOK = 0.5
-"""Seconds between two looks at what a person may have decided."""
+"""Seconds between two checks for a person's decision."""
 
 
 class Talk:
@@ -39,7 +39,7 @@ class Talk:
         host: Host,
         caller: Caller,
         shown: Sequence[Shown],
-        told: Collection[str],
+        reported: Collection[str],
         *,
         page: str | None,
         hold: float,
@@ -49,7 +49,7 @@ class Talk:
         self._host = host
         self._caller = caller
         self._shown = list(shown)
-        self._told = set(told)
+        self._reported = set(reported)
         self._page = page
         self._hold = hold
         self._store = store
@@ -62,7 +62,7 @@ class Talk:
     async def pieces(self) -> AsyncGenerator[str, None]:
         """The pieces of the text; raises Failed."""
         if not self._caller.tools and self._host.agent.function is not None:
-            # A plain callable cannot be kept from acting on a client's hidden task.
+            # A plain callable cannot be prevented from acting on a client's hidden task.
             return
         wanted = await self._first()
         while True:
@@ -86,12 +86,12 @@ class Talk:
             self._session = kept["session"]
             known = {id_ for one in self._shown for id_ in one.ids}
             if left := [id_ for id_ in kept["waiting"] if id_ not in known]:
-                # The client has forgotten the card, as where a message is asked for anew.
+                # The client has forgotten the card, for instance when a message is regenerated.
                 self._shown.insert(len(self._shown) - 1, Shown("assistant", "", left))
         return await self._asked()
 
     async def _next(self) -> Asked:
-        """What goes on with the calls that are decided by now."""
+        """The request that continues with the calls decided by now."""
         self._shown.append(Shown("assistant", "".join(self._said), self._waiting))
         self._shown.append(Shown("user", ""))
         self._said, self._waiting = [], []
@@ -102,7 +102,7 @@ class Talk:
             self._host.calls,
             self._caller,
             self._shown,
-            told=self._told,
+            reported=self._reported,
             session=self._session,
             supersede=self._host.config.approvals.on_new_message == "supersede",
         )
@@ -127,7 +127,7 @@ class Talk:
                             self._session = event.session or self._session
                         case _:
                             for ended in outcomes_of(event):
-                                self._told.add(ended.id)
+                                self._reported.add(ended.id)
                                 yield outcome(ended)
         finally:
             await stream.aclose()
@@ -137,8 +137,8 @@ class Talk:
         return [found[id_] for id_ in self._waiting if id_ in found]
 
     async def _decided(self) -> bool:
-        """Whether a call is decided, and nothing left pending, before the wait is over; at its end
-        also whether one of several is. The wait holds no turn's place."""
+        """Whether a call is decided, and none is pending, before the wait is over; at its end also
+        whether one of several is. The wait occupies no turn's slot."""
         until = monotonic() + self._hold
         while self._waiting and self._hold:
             rows = await self._rows()

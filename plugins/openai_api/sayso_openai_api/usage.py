@@ -1,4 +1,4 @@
-"""The tokens of a turn, as `meta_data.usage` of its `done` counts them, in OpenAI's two forms."""
+"""The tokens of a turn, as counted in `meta_data.usage` of its `done`, in OpenAI's two forms."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ _NAMES = (
 
 
 class Tokens:
-    """The tokens of one or more turns; nothing is told where no provider counted any."""
+    """The tokens of one or more turns; nothing is reported if no provider counted any."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -28,7 +28,7 @@ class Tokens:
                 self._counts[name] = self._counts.get(name, 0) + int(usage.get(name, 0))
 
     def of_chat(self) -> Json | None:
-        """As a chat completion has them."""
+        """The form of a chat completion."""
         if not self._counts:
             return None
         counts = self._counts
@@ -41,7 +41,7 @@ class Tokens:
         }
 
     def of_response(self) -> Json | None:
-        """As a response has them."""
+        """The form of a response."""
         if not self._counts:
             return None
         counts = self._counts

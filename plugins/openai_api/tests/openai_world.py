@@ -28,13 +28,13 @@ class World:
     deleted: list[str] = field(default_factory=list)
 
     def decide(self, id: str, *, approve: bool, reason: str = "no") -> None:
-        """What a person does on another surface, such as the console."""
+        """Decide as a person on another surface, such as the console."""
         calls = self.service.host.calls
         why = None if approve else reason
         asyncio.run(calls.decide(id, ELSEWHERE, approved=approve, reason=why, run=False))
 
     def waiting(self) -> list[str]:
-        """The ids of what waits, as the console lists them."""
+        """The ids of the pending calls, as the console lists them."""
         page = asyncio.run(self.service.host.calls.pending(ELSEWHERE))
         return [row.id for row in page.calls]
 

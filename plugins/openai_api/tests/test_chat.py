@@ -98,7 +98,7 @@ def test_approved_on_the_page_it_runs_with_the_next_message(start: Start) -> Non
     assert world.deleted == ["a"]
     assert f"Done: call {card_id(card)}" in message.content
     assert "deleted a" in message.content and message.content.endswith("It is gone.")
-    # The outcome is told once, and the conversation goes on.
+    # The outcome is reported once, and the conversation continues.
     history += [
         {"role": "assistant", "content": message.content},
         {"role": "user", "content": "thanks"},

@@ -1,4 +1,4 @@
-"""Further clients that people have: the Agents SDK, LangChain, and OpenAI's own in Node."""
+"""Further common clients: the Agents SDK, LangChain, and OpenAI's own in Node."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def answer(request: Any, approve: bool = True, **fields: Any) -> Json:
 
 
 def resumed(world: World, style: str, first: Any, *answers: Json, said: str = "delete a") -> Any:
-    """The next response, by one of the three ways in which clients go on."""
+    """The next response, by one of the three ways in which clients continue."""
     user = {"role": "user", "content": said}
     if style == "previous":
         return create(world, [*answers], previous_response_id=first.id)
@@ -227,11 +227,11 @@ def test_a_background_response_can_be_cancelled(start: Start) -> None:
         return "too late"
 
     world = start(never)
-    begun = create(world, "wait", background=True)
-    assert begun.status == "in_progress"
-    assert world.client.responses.retrieve(begun.id).status == "in_progress"
-    assert world.client.responses.cancel(begun.id).status == "cancelled"
-    events = list(world.client.responses.retrieve(begun.id, stream=True))
+    created = create(world, "wait", background=True)
+    assert created.status == "in_progress"
+    assert world.client.responses.retrieve(created.id).status == "in_progress"
+    assert world.client.responses.cancel(created.id).status == "cancelled"
+    events = list(world.client.responses.retrieve(created.id, stream=True))
     assert events[-1].type == "response.failed"
 
 

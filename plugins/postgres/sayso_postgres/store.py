@@ -64,7 +64,7 @@ SET tcp_keepalives_count = 3;
 SELECT set_config(name, '5000', false) FROM pg_settings WHERE name = 'tcp_user_timeout';
 """
 """A process that stands still inside a transaction has its session ended before those that wait for
-its locks give up. A machine that vanishes in the middle of a batch would keep the lock on the head
+its locks time out. A machine that vanishes in the middle of a batch would keep the lock on the head
 for hours: while the server waits for the rest of the batch, none of its other limits applies.
 Version 11 has no `tcp_user_timeout`."""
 SETTLING = 5.0
@@ -117,12 +117,12 @@ class PostgresStore:
         await asyncio.to_thread(self._close)
 
     async def woken(self, seconds: float) -> None:
-        """Return when another process has decided something, or after so many seconds."""
+        """Return when another process has decided something, or after this number of seconds."""
         await asyncio.to_thread(self._waking.wait, seconds)
 
     async def wake(self) -> None:
-        """Have the other processes return from `woken`."""
-        await asyncio.to_thread(self._waking.tell)
+        """Let `woken` return in the other processes."""
+        await asyncio.to_thread(self._waking.notify)
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
         if self._writer is None:

@@ -1,7 +1,7 @@
-"""Word from one process to the others that the log has something for them, by NOTIFY.
+"""Notifications (NOTIFY) from one process to the others that the log has something new for them.
 
-Only what nobody waits for with a poll of its own is told so: a NOTIFY inside of the transactions
-themselves would have all of them commit one by one.
+They are sent only for changes that no reader polls for: a NOTIFY within the transactions themselves
+would make all of them commit one after another.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ CHANNEL = "sayso_log"
 _LISTEN = f"LISTEN {CHANNEL}"
 _NOTIFY = f"NOTIFY {CHANNEL}"
 _STEP = 0.5
-"""Seconds after which the listening thread looks whether it is still wanted."""
+"""Seconds after which the listening thread checks whether it should stop."""
 _POOLED = 1.0
-"""Seconds between two looks where a pooler in transaction mode passes no notifications on."""
+"""Seconds between two looks if a pooler in transaction mode passes no notifications on."""
 
 
 class Waking:
-    """A connection of its own that listens; made when somebody first waits."""
+    """A connection for listening only; it is opened when a reader first waits."""
 
     def __init__(self, connect: Callable[[], Raw]) -> None:
         self._connect = connect
@@ -34,31 +34,32 @@ class Waking:
         self._closed = False
 
     def wait(self, seconds: float) -> None:
-        """Return when another process has something to tell, or after so many seconds; blocks."""
+        """Return when another process has sent a notification, or after this number of seconds;
+        blocks."""
         until = time.monotonic() + seconds
         with self._lock:
             try:
                 while not self._closed and (left := until - time.monotonic()) > 0:
-                    if self._told(min(left, _STEP)):
+                    if self._is_notified(min(left, _STEP)):
                         return
             except psycopg.Error:
-                # The poll goes on without it, and the next wait connects anew.
+                # The poll continues without it, and the next wait opens a new connection.
                 self._cut()
                 time.sleep(min(_POOLED, max(0.0, until - time.monotonic())))
 
-    def tell(self) -> None:
-        """Wake all who wait; blocks. What cannot be told now is found by their polls."""
+    def notify(self) -> None:
+        """Wake all processes that wait; blocks. If this fails, their polls find the change."""
         with suppress(psycopg.Error), self._connect() as connection:
             connection.execute(_NOTIFY.encode())
 
     def close(self) -> None:
-        """Have who waits return, and end the connection."""
+        """Let waiting readers return, and close the connection."""
         self._closed = True
         if self._lock.acquire(timeout=2 * _STEP):
             self._cut()
             self._lock.release()
 
-    def _told(self, seconds: float) -> bool:
+    def _is_notified(self, seconds: float) -> bool:
         if self._listening is None:
             self._listening = self._connect()
             self._listening.execute(_LISTEN.encode())

@@ -1,4 +1,4 @@
-"""Streams that a client reads on after it lost its connection.
+"""Streams that a client continues reading after it lost its connection.
 
     POST /api/chat-stream      {"messages": [...], "resumable": "ID"}     N lines, then it breaks
     GET  /api/chat-stream/ID?after=N                                       the rest
@@ -25,14 +25,14 @@ HEADERS: Mapping[str, str] = {"cache-control": "no-cache", "x-accel-buffering": 
 
 
 class Resume(Plugin):
-    """The path to read a stream on; active when named in `plugins`, or by a table."""
+    """The path for continuing a stream; active when named in `plugins`, or by a table."""
 
     name = "resume"
     active_by_default = False
 
     @hookimpl
     def register_routes(self, host: Host) -> Router:
-        """The path; from now on requests may wish that their streams be kept."""
+        """The path; from now on requests may ask for their streams to be kept."""
         host.buffers.offered = True
         router = Router()
         router.routes.append(Route("/api/chat-stream/{id}", _Rest(host), methods=["GET"]))
@@ -45,7 +45,7 @@ class Resume(Plugin):
 
 
 class _Rest:
-    """The ASGI application that sends the lines of a stream behind the first `after`."""
+    """The ASGI application that sends the lines of a stream after the first `after`."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -69,7 +69,7 @@ class _Rest:
             loc: list[str | int] = ["query", "after"]
             raise InvalidRequest.at(loc, "int_parsing", "a number of lines, 0 or more")
         rest = buffer.read(int(after))
-        # What is not kept any more is known with the first piece, before the head has left.
+        # Missing frames are detected with the first piece, before the head is sent.
         first: list[bytes] = []
         with suppress(StopAsyncIteration):
             first = await anext(rest)

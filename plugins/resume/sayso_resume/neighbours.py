@@ -1,9 +1,9 @@
-"""Streams that other processes of this machine keep: each answers on a socket in the state folder.
+"""Streams kept by other processes of this machine: each answers on a socket in the state folder.
 
-To write every line of every kept stream into a store would cost a hundred times what keeping it in
-memory does; so a reader that came to the wrong process is led to the one that has its stream.
-A frame goes over the socket behind its length; a length of 0 ends a stream, of which nothing is
-missing then.
+Writing every line of every kept stream into a store would cost a hundred times as much as keeping
+it in memory. A reader that reached the wrong process is connected to the one with its stream. A
+frame is sent over the socket after its length; a length of 0 ends a stream that was sent
+completely.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from sayso import Host, StreamGone
 
 logger = logging.getLogger("sayso.resume")
 _LONGEST = 100
-"""Bytes that the path of a socket may have on every system."""
+"""Most bytes that the path of a socket may have on every system."""
 _PATIENCE = 5.0
-"""Seconds in which a neighbour says whether it has a stream."""
+"""Seconds for a neighbour to say whether it has a stream."""
 _END = (0).to_bytes(4)
 Json = dict[str, Any]
 
@@ -35,7 +35,7 @@ class Neighbours:
 
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
-        """Answer the neighbours, and find what they have, within the block."""
+        """Within the block, answer the neighbours, and find their streams."""
         if not hasattr(asyncio, "start_unix_server") or len(bytes(self._own)) > _LONGEST:
             logger.warning("streams are read on in their own process alone: no socket fits here")
             yield
@@ -51,7 +51,8 @@ class Neighbours:
             self._own.unlink(missing_ok=True)
 
     async def find(self, owner: str | None, id: str) -> "Remote | None":
-        """What a neighbour keeps of this owner and id, that which runs before what has ended."""
+        """The stream that a neighbour keeps of this owner and id; a running one is preferred to an
+        ended one."""
         found: Remote | None = None
         for path in sorted(self._own.parent.glob("*.sock")):
             if path == self._own:
@@ -76,7 +77,7 @@ class Neighbours:
 
 
 class Remote:
-    """What a neighbour keeps of one turn."""
+    """The stream of one turn, kept by a neighbour."""
 
     running = False
 
@@ -85,7 +86,7 @@ class Remote:
         self._wanted: Json = {"owner": owner, "id": id}
 
     async def is_there(self) -> bool:
-        """Whether the neighbour has it; the socket of one that has died is removed."""
+        """Whether the neighbour has it; the socket of a dead process is removed."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 _, writer, said = await self._asked(None)
@@ -99,8 +100,8 @@ class Remote:
         return bool(said["found"])
 
     async def read(self, after: int = 0) -> AsyncGenerator[list[bytes], None]:
-        """The frames behind the first `after`, as they come; ConnectionError where they break off,
-        StreamGone where one of them is not kept any more."""
+        """The frames after the first `after`, as they arrive. Raises ConnectionError if they break
+        off, StreamGone if one of them is not kept any more."""
         reader, writer, _ = await self._asked(after)
         try:
             if not json.loads(await reader.readline())["kept"]:

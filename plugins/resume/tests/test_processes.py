@@ -1,4 +1,4 @@
-"""A stream is read on at whichever worker process of a service answers."""
+"""Any worker process of a service can continue a stream."""
 
 from __future__ import annotations
 

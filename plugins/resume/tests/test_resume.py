@@ -22,10 +22,10 @@ Start = Callable[..., Service]
 
 
 class Gate:
-    """A tool that says that it runs, and ends when it may."""
+    """A tool that signals that it runs, and ends when the test lets it."""
 
     def __init__(self) -> None:
-        self.begun, self.open = threading.Event(), threading.Event()
+        self.started, self.open = threading.Event(), threading.Event()
         self.runs = 0
 
     def tool(self) -> Any:
@@ -33,7 +33,7 @@ class Gate:
         def wait() -> str:
             """Wait."""
             self.runs += 1
-            self.begun.set()
+            self.started.set()
             assert self.open.wait(30)
             return "waited"
 
@@ -63,7 +63,7 @@ def rest(service: Service, id: str = ID, after: int = 0, **headers: str) -> list
 
 
 def begin_and_leave(service: Service, gate: Gate, **headers: str) -> bytes:
-    """Post a request, and close the connection while its tool runs; gives what had come."""
+    """Post a request, and close the connection while its tool runs; returns the data received."""
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
     body = json.dumps({"messages": [user("wait")], "resumable": ID})
     connection.request(
@@ -71,7 +71,7 @@ def begin_and_leave(service: Service, gate: Gate, **headers: str) -> bytes:
     )
     reply = connection.getresponse()
     first = reply.read1(65536)
-    assert gate.begun.wait(30)
+    assert gate.started.wait(30)
     connection.close()
     return first
 
@@ -116,7 +116,7 @@ def test_over_a_websocket_a_frame_asks_for_the_rest(start: Start, gate: Gate) ->
     with connect(address) as socket:
         socket.send(json.dumps({"messages": [user("wait")], "resumable": ID}))
         first = socket.recv(30)
-        assert gate.begun.wait(30)
+        assert gate.started.wait(30)
     assert first
     gate.open.set()
     with connect(address) as socket:

@@ -31,10 +31,10 @@ class UIStream(Plugin):
         """`[plugin.ui_stream]`."""
 
         path: str = Field(default="/ai/chat", pattern=r"^(/[A-Za-z0-9._~-]+)+$")
-        """Where pages post their messages."""
+        """The path that pages post their messages to."""
         resume: bool = False
-        """Whether a turn goes on when its page leaves, and the page may read it again: `resume` of
-        `useChat`. The button Stop then needs `POST PATH/{chat}/stop`."""
+        """Whether a turn continues when its page leaves, and the page may read it again: `resume`
+        of `useChat`. The button Stop then needs `POST PATH/{chat}/stop`."""
 
     _chat: Chat | None = None
 

@@ -1,7 +1,7 @@
 """A turn's events as chunks of the stream (AI SDK 7, "UI message stream protocol").
 
 The page must find each call in the message that an outcome or a question belongs to, and get an
-outcome for each call that it has decided: without that it would post again and again.
+outcome for each call that it has decided: otherwise it would post again and again.
 """
 
 import secrets
@@ -65,7 +65,7 @@ class Chunks:
                     yield from self._outcome(ended)
 
     def restated(self, rows: Sequence[Proposal], words: str) -> Iterator[bytes]:
-        """The reply to a message that came while `rows` wait."""
+        """The reply to a message that arrived while `rows` are pending."""
         yield from self._say(words)
         for row in rows:
             yield from self._ask(
@@ -74,7 +74,7 @@ class Chunks:
         yield from self._finish(Done("approval_required"))
 
     def failed(self, text: str, incident: str | None = None) -> Iterator[bytes]:
-        """The chunks that end a turn which failed."""
+        """The chunks that end a failed turn."""
         yield from self._close()
         yield _chunk("error", errorText=f"{text} (incident {incident})" if incident else text)
         yield END
@@ -113,7 +113,7 @@ class Chunks:
             toolCallId=id,
             toolName=SHELL if kind == "command" else name,
             input=input,
-            # The page does not know our tools; and it must not run one itself.
+            # The page does not know our tools, and must not run one itself.
             dynamic=True,
             providerExecuted=True,
         )
@@ -149,7 +149,7 @@ class Chunks:
             # Without an id the page shows no empty message.
             yield _chunk("start")
         else:
-            # Also behind an outcome alone: the step says that there was an answer.
+            # Also after an outcome alone: the step says that there was an answer.
             yield from self._step()
         yield from self._close()
         if self._in_step:
@@ -160,7 +160,7 @@ class Chunks:
 
 
 def _question_of(id: str, read: Read) -> str:
-    """The id of the question; another one for each message that asks it."""
+    """The id of the question; each message that asks it has another one."""
     before = read.asked.get(id, 0)
     return f"{id}{MARK}{before + 1}" if before else id
 

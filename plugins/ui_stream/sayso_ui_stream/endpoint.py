@@ -44,7 +44,7 @@ class Chat:
         self.stop = _Endpoint(host, self._stop)
 
     async def close(self) -> None:
-        """End what still runs."""
+        """End all running turns."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -67,7 +67,7 @@ class Chat:
     def _kept(
         self, key: Key, frames: AsyncGenerator[list[bytes], None]
     ) -> AsyncGenerator[list[bytes], None]:
-        """The frames of a turn that goes on when its reader leaves."""
+        """The frames of a turn that continues when its reader leaves."""
         buffer = self._host.buffers.open(key[0], f"{PROTOCOL} {key[1]}", replace=True)
 
         async def work() -> None:
@@ -90,7 +90,7 @@ class Chat:
             del self._running[key]
 
     async def _again(self, request: Request) -> ASGIApp:
-        """The stream of the chat's latest turn from its beginning; 204 when none runs."""
+        """The stream of the chat's latest turn from its beginning; 204 if none runs."""
         key = _key(request)
         buffer = await self._host.buffers.find(key[0], f"{PROTOCOL} {key[1]}")
         if buffer is None or not buffer.running:
@@ -98,7 +98,7 @@ class Chat:
         return Streamed(_joined(buffer.read()))
 
     async def _stop(self, request: Request) -> ASGIApp:
-        """End the chat's turn; a call that has begun ends all the same."""
+        """End the chat's turn; a started call still ends."""
         task = self._running.get(_key(request))
         if task is not None:
             task.cancel()
@@ -134,7 +134,7 @@ async def _frames(
             caller,
             given.shown,
             given.decisions,
-            told=given.told,
+            reported=given.reported,
             session=given.session,
             supersede=host.config.approvals.on_new_message == "supersede",
         )
@@ -147,7 +147,7 @@ async def _frames(
                 yield [chunk for event in events for chunk in chunks.of(event)]
         except asyncio.CancelledError:
             if resumes:
-                # Nobody's leaving: the turn itself was stopped.
+                # The page did not leave: the turn itself was stopped.
                 stream.stop()
             raise
         finally:

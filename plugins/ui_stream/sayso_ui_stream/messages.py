@@ -1,4 +1,4 @@
-"""What a page sends: its messages, part by part, and the decisions among them."""
+"""The request of a page: its messages, part by part, and the decisions in them."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,14 +11,14 @@ Json = dict[str, Any]
 SHELL = "shell"
 """The name under which a command is shown."""
 MARK = "~"
-"""Before the number of a question that is asked once more: a page sends no second answer under an
-id that it has seen."""
+"""Before the number of a question that is asked again: a page sends no second answer under the same
+id."""
 _OWN = {"id", "messages", "trigger", "messageId", "system", "tools", "callSettings", "config"}
-_TOLD = {"output-available", "output-error", "output-denied"}
+_REPORTED = {"output-available", "output-error", "output-denied"}
 
 
 class UIMessage(BaseModel):
-    """One message; parts of kinds that are not known here are skipped."""
+    """One message; parts of unknown kinds are skipped."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
@@ -47,16 +47,16 @@ bodies = BodyReader(Body, unique=True)
 
 @dataclass
 class Read:
-    """A request as it is understood.
+    """A request after reading.
 
-    `continues` is the id of the message that the reply goes on with, "" for a new one, and `known`
-    the calls in that message with the ids of their questions; `asked` counts how often each call
-    was shown.
+    `continues` is the id of the message that the reply continues, "" for a new one, and `known` the
+    calls in that message with the ids of their questions; `asked` counts how often each call was
+    shown.
     """
 
     shown: list[Shown] = field(default_factory=list)
     decisions: list[Approval] = field(default_factory=list)
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     session: Json | None = None
     continues: str = ""
     known: dict[str, str] = field(default_factory=dict)
@@ -86,7 +86,7 @@ def read(body: Body) -> Read:
 
 
 def _assistant(found: Read, message: UIMessage) -> None:
-    """Add the replies that the message holds: what was decided begins a new one."""
+    """Add the replies in the message; a decided call begins a new one."""
     texts: list[str] = []
     ids: list[str] = []
 
@@ -104,8 +104,8 @@ def _assistant(found: Read, message: UIMessage) -> None:
         elif _is_call(part):
             ids.append(_id(part))
             found.asked[_id(part)] = found.asked.get(_id(part), 0) + 1
-            if part.get("state") in _TOLD:
-                found.told.add(_id(part))
+            if part.get("state") in _REPORTED:
+                found.reported.add(_id(part))
     end()
 
 

@@ -35,7 +35,7 @@ def test_an_approved_call_runs_and_the_same_message_goes_on(start: Start) -> Non
     (call,) = page.calls()
     assert (call["state"], call["output"]) == ("output-available", "deleted a")
     assert page.text() == "On it.It is gone."
-    # The next message is answered with what was said as history.
+    # The next message is answered with the earlier ones as history.
     page.world.model.asks.clear()
 
 
@@ -218,10 +218,10 @@ def test_a_running_stream_can_be_read_again_and_stopped(start: Start) -> None:
     import http.client
     import json
 
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def slow(ask: Any) -> str:
-        begun.set()
+        started.set()
         await asyncio.sleep(600)
         return "late"
 
@@ -235,7 +235,7 @@ def test_a_running_stream_can_be_read_again_and_stopped(start: Start) -> None:
     while b"data: " not in first:
         first += reply.read1(65536)
     connection.close()
-    # The page has gone, and its turn goes on; another one reads all of it.
+    # The page has left, and its turn continues; another page reads all of it.
     again = http.client.HTTPConnection("127.0.0.1", world.service.port, timeout=30)
     again.request("GET", "/ai/chat/c1/stream")
     rest = again.getresponse()

@@ -1,4 +1,5 @@
-"""A page as the AI SDK behaves: it keeps messages of parts, and posts all of them each time."""
+"""A page that behaves like the AI SDK: it keeps messages of parts, and posts all of them each
+time."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class World:
     deleted: list[str] = field(default_factory=list)
 
     def decide(self, id: str, *, approve: bool, reason: str = "no") -> None:
-        """What a person does on another surface, such as the console."""
+        """Decide as a person on another surface, such as the console."""
         calls = self.service.host.calls
         why = None if approve else reason
         asyncio.run(calls.decide(id, ELSEWHERE, approved=approve, reason=why, run=False))
@@ -45,7 +46,7 @@ class Page:
         self.error = ""
 
     def say(self, text: str) -> Json:
-        """Send a user's message; gives the assistant's."""
+        """Send a user's message; returns the assistant's."""
         parts = [{"type": "text", "text": text}]
         self.messages.append({"id": f"u{len(self.messages)}", "role": "user", "parts": parts})
         return self.post()
@@ -57,7 +58,7 @@ class Page:
         part["approval"] |= {"approved": approved} | ({"reason": reason} if reason else {})
 
     def post(self, **fields: Any) -> Json:
-        """Post all messages and take the chunks; gives the assistant's message."""
+        """Post all messages and read the chunks; returns the assistant's message."""
         sent = {"id": "chat", "messages": self.messages, "trigger": "submit-message", **fields}
         answer = self.world.service.post(self.path, sent, self.headers)
         assert answer.status == 200, answer.text

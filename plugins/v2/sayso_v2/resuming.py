@@ -1,4 +1,4 @@
-"""The frame by which a client asks for the rest of a stream that it has lost."""
+"""The frame by which a client asks for the rest of a lost stream."""
 
 from typing import NamedTuple
 
@@ -7,18 +7,18 @@ from pydantic_core import from_json
 from sayso import InvalidRequest
 
 _LONGEST = 1000
-"""Bytes of such a frame; all longer ones are requests."""
+"""Most bytes of such a frame; all longer ones are requests."""
 
 
 class Resumed(NamedTuple):
-    """The rest of the stream `id` behind its first `after` lines."""
+    """The rest of the stream `id` after its first `after` lines."""
 
     id: str
     after: int
 
 
 def resumed(frame: str | bytes) -> Resumed | None:
-    """What a frame `{"resume": ID, "after": N}` asks for; None for a request.
+    """The request in a frame `{"resume": ID, "after": N}`; None for an ordinary request.
 
     Raises InvalidRequest for a wrong `after`.
     """

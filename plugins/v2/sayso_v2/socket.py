@@ -137,7 +137,7 @@ class _Connection(Socket):
             await stream.aclose()
 
     async def _replay(self, wanted: Resumed) -> None:
-        """Send the rest of a kept stream, and what comes of it, unless the client leaves."""
+        """Send the rest of a kept stream, and its further lines, unless the client leaves."""
         buffers = self.endpoint.host.buffers
         buffer = await buffers.find(self.caller.principal, wanted.id)
         if buffer is None:

@@ -264,12 +264,12 @@ async def a_reading_that_writes_all_the_same_is_atomic(factory: Factory) -> None
         assert (await store.run(look)).fence == 10 * len(stores)
 
 
-async def a_work_alone_comes_after_all_that_has_begun(factory: Factory) -> None:
+async def a_work_alone_comes_after_all_started_works(factory: Factory) -> None:
     """Also after a work whose caller was cancelled."""
-    begun, free = threading.Event(), threading.Event()
+    started, free = threading.Event(), threading.Event()
 
     def slow(tx: Transaction) -> None:
-        begun.set()
+        started.set()
         free.wait(60)
         tx.put(proposal("claimed", state="EXECUTING"))
 
@@ -277,7 +277,7 @@ async def a_work_alone_comes_after_all_that_has_begun(factory: Factory) -> None:
         if not store.shared:
             return
         waiting = asyncio.ensure_future(store.run(slow))
-        await asyncio.to_thread(begun.wait, 60)
+        await asyncio.to_thread(started.wait, 60)
         waiting.cancel()
         look = Reading(lambda tx: [row.id for row in tx.find(state="EXECUTING")], alone=True)
         looking = asyncio.ensure_future(store.run(look))
@@ -298,5 +298,5 @@ CHECKS: tuple[Check, ...] = (
     a_row_that_was_not_there_is_inserted_once,
     what_is_read_stands_until_the_end,
     a_reading_that_writes_all_the_same_is_atomic,
-    a_work_alone_comes_after_all_that_has_begun,
+    a_work_alone_comes_after_all_started_works,
 )

@@ -19,7 +19,7 @@ _CALLER = "sayso.caller"
 OVER_GRPC = "sayso.grpc"
 """The key in a call's state for whether it came over gRPC, where no body was looked at before."""
 ELSEWHERE = "sayso.elsewhere"
-"""Under which a call's state says that it carries decisions which were made elsewhere."""
+"""The key in a call's state for whether it carries decisions made elsewhere."""
 URL = "sayso.url"
 """The key in a call's state for the address at which the caller reached the service."""
 

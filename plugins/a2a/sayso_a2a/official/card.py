@@ -18,9 +18,9 @@ EXTENSION = "urn:sayso:a2a:approvals:1"
 
 _MODES = ["text/plain", "application/json"]
 _BOTH = {"inputModes": _MODES, "outputModes": _MODES}
-"""Optional where they are those of the card, and yet needed by some readers (fasta2a)."""
+"""Optional if they equal those of the card, and yet needed by some readers (fasta2a)."""
 _MERGED = ("capabilities", "securitySchemes")
-"""Tables of the card that keep what their author does not state."""
+"""Tables of the card that keep entries which their author does not state."""
 _PROPOSAL = {
     "type": "object",
     "description": "A data part of the status message of a task in the state input-required.",
@@ -139,7 +139,7 @@ def official_card(
 
 
 def _declare(fields: dict[str, Any], generated: Mapping[str, Any]) -> None:
-    """Keep what this service speaks among the extensions of the card."""
+    """Keep this service's extensions among those of the card."""
     own, stated = (f.get("capabilities", {}).get("extensions", []) for f in (generated, fields))
     known = [each.get("uri") for each in stated if isinstance(each, Mapping)]
     missing = [each for each in own if each["uri"] not in known]

@@ -22,8 +22,8 @@ from sayso_a2a.artifacts import Json, text_of_parts, whole
 OURS = "sayso"
 """The key of our part of the metadata of a message, an artifact or a part."""
 REPLY = "reply"
-"""Under which our metadata says that an artifact is the reply that completed its task, or which
-artifact has the text of a message."""
+"""The key of our metadata that marks an artifact as the reply that completed its task, or names the
+artifact with the text of a message."""
 
 _LISTS = ("approvals", "tool_calls", "cmds")
 

@@ -113,13 +113,13 @@ class Executor(AgentExecutor):
         await self.watch.begin(context.task_id or "", owner, execution.waiting, again=again)
 
     async def watch_those_left(self) -> None:
-        """Watch the tasks that wait, of whatever process."""
+        """Watch the waiting tasks of all processes."""
         for owner, task in await self._store.waiting():
             ids = [proposal.id for proposal in proposals_of(conversation([task]))]
             self.watch.take_up(task.id, owner, ids)
 
     async def _decided(self, owner: str, task_id: str, decisions: list[Json]) -> None:
-        """Go on with a task whose calls were decided elsewhere, unless somebody else has."""
+        """Continue a task whose calls were decided elsewhere, unless somebody else has."""
         context = own_context(owner)
         task = await self._store.get(task_id, context)
         if self.send is None or task is None or task.status.state != _WAITS:
@@ -158,8 +158,8 @@ class Executor(AgentExecutor):
         await TaskUpdater(event_queue, task_id, context_id).cancel(message)
 
     async def canceled(self, task: Task | None, context: ServerCallContext) -> WireMessage | None:
-        """Reject the calls of a task that is being canceled; says what became of those that had
-        begun, or that nobody knows it yet, and nothing where there are none."""
+        """Reject the calls of a task that is being canceled. Returns the outcomes of those that had
+        started, or that they are unknown yet; empty if there are none."""
         if task is None:
             return None
         self.watch.end(task.id)
@@ -168,7 +168,7 @@ class Executor(AgentExecutor):
         return canceled_message(task, rows) if rows else None
 
     async def with_outcomes(self, task: Task, context: ServerCallContext) -> None:
-        """Have a canceled task say what became of the calls that still ran when it was."""
+        """Add to a canceled task the outcomes of calls that still ran when it was canceled."""
         ours = ours_of(task.status.message)
         if task.status.state != TaskState.TASK_STATE_CANCELED or not ours.get("running"):
             return

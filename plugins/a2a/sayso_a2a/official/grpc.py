@@ -24,9 +24,9 @@ _caller: ContextVar[Caller] = ContextVar("caller")
 
 @asynccontextmanager
 async def serving(host: Host, handler: Handler, port: int) -> AsyncIterator[int]:
-    """The gRPC server while the body runs; gives its port.
+    """The gRPC server while the body runs; yields its port.
 
-    Raises PluginError where the packages for it are missing, or the port is taken.
+    Raises PluginError if its packages are missing, or the port is taken.
     """
     try:
         import grpc
@@ -94,7 +94,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 def _refusing(failure: Any, found: Any) -> Any:
-    """A call that is refused, whatever its kind, since its caller is not known."""
+    """A refusal of any kind of call, because its caller is unknown."""
     import grpc
 
     unknown = failure.status == 401

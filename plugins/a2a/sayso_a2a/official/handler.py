@@ -250,7 +250,7 @@ class Handler(DefaultRequestHandler):
         return task
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
-        """The task; a canceled one with what became of its calls since."""
+        """The task; a canceled one with the outcomes of its calls since."""
         task: Task | None = await super().on_get_task(params, context)
         if task is not None:
             await self._executor.with_outcomes(task, context)
@@ -259,7 +259,7 @@ class Handler(DefaultRequestHandler):
     async def on_list_tasks(
         self, params: ListTasksRequest, context: ServerCallContext
     ) -> ListTasksResponse:
-        """A page of tasks, which say what `on_get_task` says."""
+        """A page of tasks, in the form of `on_get_task`."""
         page: ListTasksResponse = await super().on_list_tasks(params, context)
         for task in page.tasks:
             await self._executor.with_outcomes(task, context)
@@ -279,7 +279,7 @@ class Handler(DefaultRequestHandler):
 
 
 def _check_decides(said: SaysoMessage, approvals: Approvals, context: ServerCallContext) -> None:
-    """Refuse decisions where they are not made over A2A."""
+    """Refuse decisions if they are not made over A2A."""
     data = said.data or Data()
     decides = any(each.execute or each.rejection_reason for each in (*data.stated, *data.cmds))
     if decides and approvals != "client" and ELSEWHERE not in context.state:

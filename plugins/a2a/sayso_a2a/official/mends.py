@@ -101,7 +101,7 @@ class Mended:
             await self._app(scope, _again(body, receive), beginning)
         except A2AError as error:
             # The SDK starts a 0.3 stream before it knows whether there is one.
-            if beginning.has_begun:
+            if beginning.has_started:
                 raise
             await self._refuse(error, send)
         except HTTPException as error:
@@ -170,7 +170,7 @@ class _Sending:
         self._says_final = says_final
         self._head: Message | None = None
         self._streams = False
-        self.has_begun = False
+        self.has_started = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -184,7 +184,7 @@ class _Sending:
             return
         if self._head is not None:
             await self._send(self._head)
-            self._head, self.has_begun = None, True
+            self._head, self.has_started = None, True
         if self._streams:
             body = message.get("body", b"")
             message = {**message, "body": unbroken(_final(body) if self._says_final else body)}

@@ -95,7 +95,7 @@ class Execution:
         self._updated = 0.0
 
     async def follow(self, stream: EventStream, *, hesitates: bool) -> None:
-        """Hand the turn's events over as they come."""
+        """Convert the turn's events to task events as they arrive."""
         batch = asyncio.ensure_future(stream.ready())
         try:
             if hesitates:
@@ -219,7 +219,7 @@ class Execution:
             await self._begin()
         text = reply.content
         if self._replied:
-            # The text has been streamed already.
+            # The text was streamed already.
             await self._chunk(self._rest, last=True)
             text, ours = "", {**ours, REPLY: self._reply_id}
         message = self._worded(text, waiting, data=reply.data, ours=ours)
@@ -231,7 +231,7 @@ class Execution:
         await self._updater.reject(message)
 
     async def _ended(self, reply: AgentMessage) -> None:
-        """End the task, or put it into the state that a plain callable gives."""
+        """End the task, or put it into the state that a plain callable returned."""
         turned = self._turned
         for artifact in own(turned.done.data if turned.done else None).get("artifacts", ()):
             await self._artifact(artifact, {})

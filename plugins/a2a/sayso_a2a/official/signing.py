@@ -1,7 +1,7 @@
 """The service's own signatures: of its card, and of what it posts to others.
 
-By the first, clients know whose card it is (A2A 1.0, section 8.4); by the second, whose
-notification. Both are verified with the public key at `/.well-known/jwks.json`.
+The first shows clients whose card it is (A2A 1.0, section 8.4), the second whose notification. Both
+are verified with the public key at `/.well-known/jwks.json`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from sayso_a2a.settings import Signing
 
 JWKS = "/.well-known/jwks.json"
 _CARDS = 64
-"""Signed cards that are kept: a card names the address at which it was asked for. Most signatures
-differ each time, and the card's caching headers would differ with them."""
+"""Most signed cards that are kept: a card names the address at which it was requested. Most
+signatures differ each time, and the card's caching headers would differ with them."""
 _CURVES = {256: "ES256", 384: "ES384", 521: "ES512"}
 _VALID = 300
 """Seconds for which the signature of a notification is valid."""
 
 
 class Signer:
-    """Signs with the configured key. Raises PluginError where the packages for it are missing, and
-    ConfigError for a key that cannot be used."""
+    """Signs with the configured key. Raises PluginError if its packages are missing, and
+    ConfigError for an unusable key."""
 
     def __init__(self, host: Host, settings: Signing) -> None:
         try:
@@ -58,7 +58,7 @@ class Signer:
         return sign(AgentCard.FromString(card))
 
     def token(self, body: bytes, audience: str) -> str:
-        """A token (JWT) which says that this very body is ours, for the address it is sent to."""
+        """A token (JWT) that says that this very body is ours, for the address it is sent to."""
         now = int(time.time())
         claims = {
             "iat": now,
@@ -71,7 +71,7 @@ class Signer:
         return self._jwt.encode(claims, self._key, self._algorithm, header)
 
     def jwks(self) -> dict[str, Any]:
-        """The public key, as JWKS has it (RFC 7517)."""
+        """The public key, in the form of JWKS (RFC 7517)."""
         kind: Any = self._jwt.algorithms.get_default_algorithms()[self._algorithm]
         key = kind.to_jwk(self._key.public_key(), as_dict=True)
         named = {"kid": self._settings.kid, "alg": self._algorithm, "use": "sig"}
