@@ -44,7 +44,7 @@ CONSOLE = {
 }
 DOCS = {"GET /docs", "GET /docs/oauth2-redirect", "GET /openapi.json"}
 TICKETS = {"POST /auth/ticket"}
-"""What a service with `[auth]` has for browsers."""
+"""A service with `[auth]` has them for browsers."""
 KNOWN = TICKETS | HEALTH | FRONT | {"GET /ready"} | V1 | V2 | A2A | OFFICIAL_A2A | CONSOLE | DOCS
 TOKEN = {"Authorization": "Bearer token-of-the-desk"}
 HELLO = {"messages": [user("list the pods of staging")]}

@@ -319,7 +319,7 @@ def test_client_that_leaves_ends_its_turn(tmp_path: Path, path: str, content: st
 def test_client_that_sends_no_more_gets_the_reply_it_waits_for(
     tmp_path: Path, on_disconnect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Where no probe can tell it from one that has gone, the server waits only a moment.
+    # The server waits only a moment for a client that no probe can tell from one that has gone.
     monkeypatch.setattr("sayso.listener.protocol.A_MOMENT", DEADLINE)
     sent_no_more = threading.Event()
 
