@@ -43,7 +43,9 @@ CONSOLE = {
     *(f"GET /console/{file.name}" for file in STATIC.iterdir() if file.suffix in (".css", ".js")),
 }
 DOCS = {"GET /docs", "GET /docs/oauth2-redirect", "GET /openapi.json"}
-KNOWN = HEALTH | FRONT | {"GET /ready"} | V1 | V2 | A2A | OFFICIAL_A2A | CONSOLE | DOCS
+TICKETS = {"POST /auth/ticket"}
+"""The paths that browsers use on a service with `[auth]`."""
+KNOWN = TICKETS | HEALTH | FRONT | {"GET /ready"} | V1 | V2 | A2A | OFFICIAL_A2A | CONSOLE | DOCS
 TOKEN = {"Authorization": "Bearer token-of-the-desk"}
 HELLO = {"messages": [user("list the pods of staging")]}
 PATIENCE = 120.0
@@ -116,7 +118,7 @@ def test_v1_only(service: Service) -> None:
 
 @pytest.mark.parametrize("service", ["v2_only.toml"], indirect=True)
 def test_v2_only(service: Service) -> None:
-    assert table(service, TOKEN) == HEALTH | FRONT | V2 | {"GET /ready"}
+    assert table(service, TOKEN) == HEALTH | FRONT | V2 | TICKETS | {"GET /ready"}
     assert service.get("/health").status == 200
     assert service.get("/ready").json() == {"status": "ready"}
     assert service.post("/api/chat", HELLO).status == 401

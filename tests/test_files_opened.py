@@ -21,8 +21,8 @@ OURS = (str(ROOT / "core"), str(ROOT / "plugins"))
 DEADLINE = 60.0
 
 # Raise a bound only in a commit whose body says why. The goals are 25 and 45.
-TEXT_TURN = 28
-APPROVAL = 79
+TEXT_TURN = 30
+APPROVAL = 84
 
 
 class Trace:

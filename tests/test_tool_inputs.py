@@ -464,6 +464,21 @@ def test_secret_defaults_within_parameters_are_shown_nowhere_and_bound() -> None
         assert one.digest == again.digest != other.digest, one.name
 
 
+def test_what_people_read_of_a_schema_is_no_part_of_the_tool() -> None:
+    def made(words: str, name: str = "title") -> Tool[..., Any]:
+        about = {"title": words, "description": words, "examples": [words], "$comment": words}
+        properties = {name: {"type": "object", **about, "properties": {"a": {**about}}}}
+
+        def call(**values: Any) -> None:
+            """Call."""
+
+        return tool(call, input_schema={"type": "object", "properties": properties, **about})
+
+    assert made("of yesterday").digest == made("of today").digest
+    # A parameter of this name is an ordinary parameter.
+    assert made("of today", "description").digest != made("of today").digest
+
+
 def test_a_value_that_does_not_survive_stays_as_it_was_sent_and_says_so() -> None:
     @tool
     def longer(text: Longer, near: Sealed) -> None:

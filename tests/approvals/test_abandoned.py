@@ -278,6 +278,32 @@ def test_call_whose_place_blocks_before_it_begins_is_withdrawn_for_good(
     run(work())
 
 
+def test_grant_runs_no_other_input_than_was_approved(tmp_path: Path) -> None:
+    runs: list[str] = []
+
+    @tool(requires_approval=True)
+    async def wipe(name: str) -> str:
+        """Wipe a thing."""
+        runs.append(name)
+        return "wiped"
+
+    async def work() -> None:
+        agent, _ = scripted([], [wipe])
+        sections = {"plugins": [], "server": {"state_dir": tmp_path}}
+        host = ServiceHost.create(agent, Config.model_validate(sections))
+        async with host.life():
+            proposed = await host.calls.propose("wipe", {"name": "a"}, SOMEBODY)
+            choice = Choice(proposed.id, "tool_call", True, ("id",), True, input=proposed.input)
+            who = ALICE._replace(principal=None, tenant=None)
+            (grant,) = (await host.ledger.decide([choice], [], who, Conversation())).grants
+            given = (Session(), RequestContext(), grant)
+            with pytest.raises(RuntimeError, match="the grant is for another call"):
+                await host.gate.run(wipe, {"name": "b"}, *given, place=NeverThere())
+            assert (grant.spent, runs) == (False, [])
+
+    run(work())
+
+
 class TestRest:
     """A refused start is delayed, and the stored delay applies to every process."""
 

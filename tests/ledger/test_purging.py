@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from sayso.ledger.conformance.samples import proposal, put, turn
+from sayso.ledger.conformance.samples import proposal, put
 from sayso.ledger.memory import MemoryStore
 from sayso.ledger.record import Ledger
 
@@ -39,30 +39,6 @@ def test_batches_of_a_purge_are_no_larger_than_the_store_can_bear() -> None:
         assert (first, none) == (100, 0)
         assert others
         assert max(others) * 0.002 <= 0.1
-
-    asyncio.run(work())
-
-
-def test_recorded_replies_go_with_the_outputs_that_stand_in_them() -> None:
-    """Contents are kept for less time than proposals wait."""
-
-    async def work() -> None:
-        store = MemoryStore()
-        ledger = Ledger(store, ttl=86_400.0)
-        await ledger.open()
-        now = await store.run(lambda tx: tx.now)
-        ended, waiting = now - 3_600, now + 3_600
-        await put(
-            store,
-            proposal("old", turn="old", state="DONE", finished=ended, output="x"),
-            turn("old", state="ENDED", created=ended, ended=ended, reply={"m": {"text": "x"}}),
-            proposal("open", turn="open", created=ended, expires=waiting),
-            turn("open", created=ended),
-        )
-        assert await ledger.purge(60.0) == (1, 1, 0)
-        assert list(await store.run(lambda tx: tx.turns(["old", "open"]))) == ["open"]
-        assert await ledger.purge(60.0) == (0, 0, 0)
-        await ledger.close()
 
     asyncio.run(work())
 

@@ -66,8 +66,7 @@ async def purged(
     def batch(tx: Transaction, limit: int) -> tuple[int, int, int]:
         return tx.purge(
             contents_before=now - retention,
-            # A recorded reply also contains the outputs.
-            turns_before=now - min(ttl, retention),
+            turns_before=now - ttl,
             log_before=None if log_retention is None else now - log_retention,
             limit=limit,
         )

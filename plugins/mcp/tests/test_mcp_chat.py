@@ -254,7 +254,7 @@ def test_client_is_not_asked_where_its_answer_does_not_count(
         yes = human("accept", approve=True)
         agent = cleaner(ran, "Again.")
         async with (
-            serve(agent=agent, approvals=approvals) as served,
+            serve(agent=agent, approvals=approvals, approvals_={"run": "caller"}) as served,
             served.client(era, elicitation_callback=yes) as client,
         ):
             result = await client.call_tool("chat", WIPE)
