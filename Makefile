@@ -75,7 +75,7 @@ build: $(DEMO)
 # Kills, partitions and full disks, from a seed: as long as SECONDS says, for each store.
 faults: $(STAMP)
 	SECONDS=$(or $(SECONDS),3600) SEED=$(or $(SEED),$(shell date +%Y%m%d)) \
-		$(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/faults $(ARGS)
+		$(BIN)/python -m pytest -q -o faulthandler_timeout=0 --all tests/faults $(ARGS)
 
 bench: $(BENCH)
 	$(BIN)/python -m benchmarks $(ARGS)

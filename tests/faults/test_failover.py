@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -29,9 +28,10 @@ lease = "2s"
 ledger = "{ledger}"
 """
 
-pytestmark = pytest.mark.skipif(
-    BIN is None and "CI" not in os.environ, reason="needs the programs of a PostgreSQL server"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BIN is None, reason="needs the programs of a PostgreSQL server"),
+]
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """No call runs twice, and each caller gets a true answer, whatever fails at any time.
 
 `make faults` runs it for hours (`SECONDS`), from a seed of the day (`SEED`); a failure names its
-own. The ordinary tests run it for a minute.
+own. Without it, `make test-all` tries each fault a few times.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from sayso.ledger import Store
 from sayso.ledger.log import verify_store
 from sayso.ledger.sqlite import SqliteStore
 from sayso_postgres.store import PostgresStore
+
+pytestmark = pytest.mark.slow
 
 SECONDS = float(os.environ.get("SECONDS", "12"))
 """For how long each store is tried."""

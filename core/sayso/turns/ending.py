@@ -222,13 +222,16 @@ async def _record(request: Request, answer: Answer, last: Done, out: Output) -> 
     recorded, continuing = None, answer.settled.continuing
     if continuing is not None:
         reply = AgentMessage(content="".join(out.text), data=out.reported)
-        # Each request gets the echo of its own fields, and a replay calls no model.
-        own = ("request_context", "usage")
-        meta_data = {k: v for k, v in last.meta_data.items() if k not in own}
+        # Each request gets the echo of its own fields.
+        meta_data = {k: v for k, v in last.meta_data.items() if k != "request_context"}
         fold_done(replace(last, meta_data=meta_data), reply)
         turns = [id_ for id_, _ in continuing.turns]
+        hidden = hidden_reply(reply, request.secrets)
+        if usage := meta_data.get("usage"):
+            # The names in it are ours, and any word may be a secret.
+            hidden["meta_data"]["usage"] = usage
         recorded = {
-            "reply": hidden_reply(reply, request.secrets),
+            "reply": hidden,
             "stop_reason": answer.stop,
             "answers": request.references[-1],
             "proposals": [_plain(row) for row in answer.pending],

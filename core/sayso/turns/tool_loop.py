@@ -154,7 +154,7 @@ async def _counted(request: Request, ask: Ask, cancelled: Set[Running[Any]], out
         took = time.monotonic() - begin
         await request.fire(ModelCalled(model.provider, name, took, error=error.kind))
         raise
-    if engine.events_on or reply.usage.output_tokens or reply.usage.input_tokens:
+    if reply.usage.output_tokens or reply.usage.input_tokens:
         took = time.monotonic() - begin
         call = called(model.provider, name, reply, took, engine.price)
         out.model_called(call)

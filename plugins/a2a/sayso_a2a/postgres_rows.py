@@ -203,13 +203,17 @@ class _NotStarted(Exception):
 
 
 def _transaction(db: Connection, work: Callable[[Connection, float], T]) -> T:
-    with db.transaction():
-        try:
+    begun = False
+    try:
+        with db.transaction():
             first = db.execute(_BEGIN).fetchone()
-        except psycopg.OperationalError as error:
-            raise _NotStarted from error
-        assert first is not None
-        return work(db, first[0])
+            assert first is not None
+            begun = True
+            return work(db, first[0])
+    except psycopg.OperationalError as error:
+        if begun:
+            raise
+        raise _NotStarted from error
 
 
 def _row(owner: str, id: str, found: Sequence[Any], now: float) -> Row:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
-from sayso import Agent, Ask, Call, Message, PluginError, Text, Turn, install_line, tool
+from sayso import Agent, Ask, Call, Config, Message, PluginError, Text, Turn, install_line, tool
 from sayso.testing import Served, Service, scripted, served, user
 from sayso_router import Decision, Router
 from sayso_router.model import ModelRouter, model_for, transcript
@@ -420,11 +420,10 @@ class TestBuiltIn:
     ) -> None:
         def host(provider: str) -> Any:
             model = SimpleNamespace(provider=provider, name="own")
-            settings = SimpleNamespace(timeout=5.0, base_url="http://127.0.0.1:1")
             return SimpleNamespace(
                 model=model,
                 agent=SimpleNamespace(model=f"{provider}:own"),
-                config=SimpleNamespace(model=settings),
+                config=Config(),
             )
 
         monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
