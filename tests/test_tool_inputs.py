@@ -475,7 +475,7 @@ def test_what_people_read_of_a_schema_is_no_part_of_the_tool() -> None:
         return tool(call, input_schema={"type": "object", "properties": properties, **about})
 
     assert made("of yesterday").digest == made("of today").digest
-    # A parameter of such a name is one like any other.
+    # A parameter of this name is an ordinary parameter.
     assert made("of today", "description").digest != made("of today").digest
 
 

@@ -203,15 +203,15 @@ class _NotStarted(Exception):
 
 
 def _transaction(db: Connection, work: Callable[[Connection, float], T]) -> T:
-    begun = False
+    entered = False
     try:
         with db.transaction():
             first = db.execute(_BEGIN).fetchone()
             assert first is not None
-            begun = True
+            entered = True
             return work(db, first[0])
     except psycopg.OperationalError as error:
-        if begun:
+        if entered:
             raise
         raise _NotStarted from error
 
