@@ -16,7 +16,7 @@ import pytest
 from raw import DEADLINE, rest
 from sayso import Message
 from sayso.listener import corked, protocol
-from sayso.testing import served
+from sayso.testing import served as served_on_loopback
 from sayso.testing.client import Service
 
 GET = b"GET /health HTTP/1.1\r\nHost: a\r\n"
@@ -28,6 +28,14 @@ HANDSHAKE = (
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
 BODY = json.dumps({"messages": [{"role": "user", "content": "x" * 300_000}]}).encode()
+
+
+@contextmanager
+def served(agent: object, *, host: str = "0.0.0.0", **options: Any) -> Iterator[Service]:
+    """A service that answers under any name, unless it listens on the loopback address."""
+    config = f'[server]\nhost = "{host}"\n'
+    with served_on_loopback(agent, config=config, **options) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

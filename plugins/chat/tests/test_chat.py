@@ -144,7 +144,7 @@ def test_rejection_reaches_the_model_with_its_reason(folder: Path) -> None:
         person.keys("we need it\n")
         person.shows("As you wish.")
     assert given.names == []
-    assert "we need it" in given.text_received()
+    assert "we need it" in given.received()
 
 
 def test_call_left_for_later_waits_and_enter_alone_never_approves(folder: Path) -> None:
@@ -330,7 +330,7 @@ def test_ctrl_c_cancels_the_turn_and_leaves_the_conversation_as_it_was(folder: P
         assert cancelled.wait(60)
         person.keys("second\n")
         person.shows("Here I am.")
-        assert "first" not in given.text_received()
+        assert "first" not in given.received()
         person.shows("> ")
         person.keys("\x03")
         person.shows("Ctrl-D leaves")
@@ -395,7 +395,7 @@ def test_ctrl_c_at_a_question_or_a_reason_decides_nothing(folder: Path) -> None:
             person.shows("reason")
             person.keys("keep it\n")
         person.shows("As you wish.")
-    assert "rejected without a reason" not in given.text_received()
+    assert "rejected without a reason" not in given.received()
 
 
 def test_failed_turn_is_told_and_the_next_one_works(folder: Path) -> None:
@@ -443,7 +443,7 @@ def test_reject_flag_sends_its_reason(capsys: pytest.CaptureFixture[str]) -> Non
     with served(given.agent, config=PLUGINS) as service:
         code, out, _ = chat(capsys, service, "-m", "delete a", "--reject", "not today")
     assert (code, given.names) == (0, [])
-    assert "not today" in given.text_received()
+    assert "not today" in given.received()
     assert out.endswith("As you wish.\n") and "\x1b" not in out
 
 
@@ -455,7 +455,7 @@ def test_lines_of_the_input_are_one_conversation_with_its_session(
     with served(given.agent, config=PLUGINS) as service:
         code, out, _ = chat(capsys, service, "--json", "--approve")
     assert code == 0
-    assert "delete a" in given.text_received() and "last was a" in given.text_received()
+    assert "delete a" in given.received() and "last was a" in given.text_received()
     assert events(out)[-1]["session"] == {"deleted": "a"}
 
 
@@ -473,7 +473,7 @@ def test_bytes_of_the_input_that_are_no_text_end_no_script(errors: str, folder: 
         )
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.split() == b"Fine. And you? Bye.".split()
-    assert "\ufffd\ufffd café" in given.text_received()
+    assert "\ufffd\ufffd café" in given.received()
 
 
 def test_script_decides_by_a_message_of_its_own(

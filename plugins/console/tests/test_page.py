@@ -25,7 +25,7 @@ from sayso import (
 )
 from sayso.testing import Served, Service, scripted
 
-PLUGINS = 'plugins = ["v2", "console"]\n'
+PLUGINS = 'plugins = ["v2", "console"]\n[approvals]\nrun = "caller"\n'
 IMAGE = "<img src=x onerror=\"document.title='broken'\">"
 Opened = Callable[..., Any]
 
@@ -964,7 +964,7 @@ def test_call_of_this_conversation_that_expires_blocks_no_message(
     sayso_served: Served, opened: Opened
 ) -> None:
     files = Files(deleting("a.txt"), "Hello.")
-    config = PLUGINS + '[approvals]\nttl = "1s"\n'
+    config = PLUGINS + 'ttl = "1s"\n'
     page = opened(served(sayso_served, files.agent, config))
     say(page, "delete a.txt")
     sees(page, "No longer waits: delete. It has expired.")
