@@ -27,7 +27,7 @@ class SmallHost:
         self.release = threading.Event()
         self.all_ended = asyncio.Event()
         own = ["clock"] if os.environ.get("SMALL_OWN_PROCESS") else []
-        self.plugins = SimpleNamespace(own_process=own)
+        self.plugins = SimpleNamespace(own_process=own, page="", decide_by_id=False)
         self.guarded = False
         self.agent = agent
 
