@@ -146,7 +146,7 @@ def test_installed_wheels_work_without_the_checkout(empty: Environment, tmp_path
     assert "POST /api/chat" in next(i["routes"] for i in shown if i["name"] == "v2")
 
 
-WHOLE = {"anthropic": ".model", "openai": ".model", "postgres": ".store", "demo": ".offline"}
+WHOLE = {"anthropic": ".model", "openai": ".chat", "postgres": ".store", "demo": ".offline"}
 """The module of a distribution that imports all its requirements, if that is not its first one."""
 NAMED = re.compile(r"sayso\[([a-z0-9,]+)\]")
 """The extras that README and documentation recommend to install together."""

@@ -54,7 +54,8 @@ def test_an_ordinary_turn_touches_no_store(served: Serve, ledger: str) -> None:
 
 def test_a_round_of_approval_takes_few_transactions(served: Serve) -> None:
     agent, _ = scripted([[delete("a")], "gone"], Counted().tools)
-    service = served(agent)
+    # The service would look now and then for what was approved elsewhere.
+    service = served(agent, approvals__run="caller")
     runs = counted(service)
     reply = service.chat(user("wipe"))
     assert runs == [False], "the proposal, without which an approval is refused"
