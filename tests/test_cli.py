@@ -504,7 +504,10 @@ def test_plugins_hides_the_secrets_in_their_settings(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     database = "postgresql+asyncpg://me:hunter2@db/tasks"
-    table = f'[plugin.a2a]\nadapter = "both"\ndatabase = "{database}"\noptions = {{ api_key = "hunter2", rate = 5 }}\n'
+    table = (
+        f'[plugin.a2a]\nadapter = "both"\ndatabase = "{database}"\n'
+        'options = { api_key = "hunter2", rate = 5 }\n'
+    )
     (folder / "sayso.toml").write_text(table, "utf-8")
     code, out, _ = outcome(capsys, "plugins")
     assert code == 0
