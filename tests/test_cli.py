@@ -503,7 +503,7 @@ def test_plugins_are_shown_and_checked_also_where_several_processes_are_configur
 def test_plugins_hides_the_secrets_in_their_settings(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
-    database = "postgresql+asyncpg://me:hunter2@db/tasks"
+    database = "postgresql+psycopg://me:hunter2@db/tasks"
     table = (
         f'[plugin.a2a]\nadapter = "both"\ndatabase = "{database}"\n'
         'options = { api_key = "hunter2", rate = 5 }\n'
@@ -512,7 +512,7 @@ def test_plugins_hides_the_secrets_in_their_settings(
     code, out, _ = outcome(capsys, "plugins")
     assert code == 0
     assert "hunter2" not in out
-    assert 'database = "postgresql+asyncpg://********@db/tasks"' in out
+    assert 'database = "postgresql+psycopg://********@db/tasks"' in out
     shown = outcome(capsys, "plugins", "--json")[1]
     assert "hunter2" not in shown
     settings = next(info["settings"] for info in json.loads(shown) if info["name"] == "a2a")

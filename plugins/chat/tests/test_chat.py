@@ -455,7 +455,7 @@ def test_lines_of_the_input_are_one_conversation_with_its_session(
     with served(given.agent, config=PLUGINS) as service:
         code, out, _ = chat(capsys, service, "--json", "--approve")
     assert code == 0
-    assert "delete a" in given.received() and "last was a" in given.text_received()
+    assert "delete a" in given.received() and "last was a" in given.received()
     assert events(out)[-1]["session"] == {"deleted": "a"}
 
 
