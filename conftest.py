@@ -27,11 +27,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Tests that install packages come first, then the files with most tests, so that no long one is
     left for the end.
     """
-    named = any("::" in argument for argument in config.args)
-    if not (config.getoption("--all") or named or config.getoption("markexpr")):
-        slow = [item for item in items if item.get_closest_marker("slow")]
+    if not (config.getoption("--all") or config.getoption("markexpr")):
+        named = tuple(argument for argument in config.args if "::" in argument)
+        slow = [
+            item
+            for item in items
+            if item.get_closest_marker("slow") and not item.nodeid.startswith(named)
+        ]
         config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+        items[:] = [item for item in items if item not in slow]
     sizes = Counter(item.path for item in items)
     items.sort(key=lambda item: (not item.get_closest_marker("packaging"), -sizes[item.path]))
 
