@@ -310,6 +310,12 @@ class Transaction(Protocol):
         `after` (`created`, `position` and id). Their contents are not read."""
         ...
 
+    def due(self, limit: int = 1_000) -> list[str]:
+        """The ids of at most `limit` calls that time has ended: PENDING and APPROVED ones that
+        expire at `now` or earlier, and EXECUTING ones whose lease does. `Ledger.settle` records
+        that."""
+        ...
+
     def put(self, proposal: Proposal) -> None:
         """Insert the proposal, or replace the one with its id."""
         ...
@@ -329,6 +335,12 @@ class Transaction(Protocol):
     def note(self, name: str, text: str | None) -> None:
         """Keep a note under this name, in place of the one before; None removes it. Names are
         printable ASCII."""
+        ...
+
+    def swap(self, name: str, old: str | None, new: str | None) -> bool:
+        """Replace the note under this name if its text is still `old`, and return whether it was;
+        None stands for no note, in one of the two places. If it was, nobody else can change the
+        note before the transaction ends."""
         ...
 
     def append_log(self, chain: int, entry: dict[str, Any]) -> None:
