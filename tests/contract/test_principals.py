@@ -191,7 +191,7 @@ def test_ticket_is_good_for_thirty_seconds(
     monkeypatch.setattr(tickets, "LIFE", -1)
     with pytest.raises(InvalidStatus):
         turn(service, f"?ticket={ticket}")
-    # Neither a used nor an expired ticket stays in the store.
+    # The use of a ticket removes it, also when it has expired.
     assert notes(service) == {}
     service.post("/auth/ticket", {}, ANN)
     service.post("/auth/ticket", {}, ANN)
