@@ -28,6 +28,7 @@ from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
 from sayso.decisions.direct import DirectCalls
 from sayso.decisions.elsewhere import Elsewhere
+from sayso.decisions.granting import Grants
 from sayso.decisions.recorded import Recorded
 from sayso.decisions.replicas import announced
 from sayso.engine import Engine
@@ -117,6 +118,7 @@ class ServiceHost:
         )
         self.calls = DirectCalls(self.engine)
         self.record = Recorded(self.engine)
+        self.grants = Grants(self.engine)
 
     @classmethod
     def create(

@@ -53,6 +53,7 @@ class Decision:
     """The approver, the time, the protocol and the address of a decision.
 
     `who` is the authenticated principal, or else the message's `user`; then `claimed` is true.
+    `grant` is the id of the standing grant that made it, if one did.
     """
 
     approved: bool
@@ -63,6 +64,7 @@ class Decision:
     address: str | None = None
     reason: str | None = None
     through_approvals: bool = False
+    grant: str = ""
 
 
 @dataclass(slots=True)
