@@ -92,6 +92,18 @@ if TYPE_CHECKING:
         Usage,
         load_model,
     )
+    from sayso.observing import (
+        ApprovalChange,
+        LedgerOperation,
+        ModelCallBegan,
+        ModelCallEnded,
+        Observer,
+        SlotAwaited,
+        ToolCallBegan,
+        ToolCallEnded,
+        TurnBegan,
+        TurnEnded,
+    )
     from sayso.plugins import Plugin
     from sayso.principals import Principal
     from sayso.server import serve
@@ -204,6 +216,10 @@ _MODULES = {
         "Ask Attachment Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage "
         "load_model"
     ),
+    "observing": (
+        "ApprovalChange LedgerOperation ModelCallBegan ModelCallEnded Observer SlotAwaited "
+        "ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
+    ),
     "plugins": "Plugin",
     "principals": "Principal",
     "wire.requests": "parse_request",
@@ -228,6 +244,7 @@ __all__ = [
     "AgentEvent",
     "AgentMessage",
     "Approval",
+    "ApprovalChange",
     "ApprovalRequested",
     "Approvals",
     "Ask",
@@ -269,6 +286,7 @@ __all__ = [
     "ImageContent",
     "IntermittentUpdate",
     "InvalidRequest",
+    "LedgerOperation",
     "LedgerUnavailable",
     "LocalShell",
     "LogPage",
@@ -276,8 +294,11 @@ __all__ = [
     "Message",
     "MessageAdded",
     "Model",
+    "ModelCallBegan",
+    "ModelCallEnded",
     "ModelCalled",
     "ModelError",
+    "Observer",
     "Outcome",
     "Owner",
     "Party",
@@ -301,6 +322,7 @@ __all__ = [
     "Shown",
     "Silence",
     "Size",
+    "SlotAwaited",
     "Socket",
     "SourceHost",
     "StandardError",
@@ -320,6 +342,8 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolCallApproved",
+    "ToolCallBegan",
+    "ToolCallEnded",
     "ToolCallRejected",
     "ToolCalls",
     "ToolDefinition",
@@ -331,6 +355,8 @@ __all__ = [
     "ToolStart",
     "Transaction",
     "Turn",
+    "TurnBegan",
+    "TurnEnded",
     "TurnError",
     "URLConfig",
     "Unauthenticated",

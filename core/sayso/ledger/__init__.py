@@ -53,6 +53,7 @@ class Decision:
     """The approver, the time, the protocol and the address of a decision.
 
     `who` is the authenticated principal, or else the message's `user`; then `claimed` is true.
+    `trace` is the `traceparent` of the request that decided, empty unless an observer gives one.
     """
 
     approved: bool
@@ -63,6 +64,7 @@ class Decision:
     address: str | None = None
     reason: str | None = None
     through_approvals: bool = False
+    trace: str = ""
 
 
 @dataclass(slots=True)
@@ -83,7 +85,8 @@ class Proposal:
 
     `person` is whose principal proposed it, `terms` what its rule demands, `votes` who has approved
     it while others are still needed, `editors` who has changed its input. An `unattended` call
-    needs nothing of its caller's, so the service may start it.
+    needs nothing of its caller's, so the service may start it. `trace` is the `traceparent` of the
+    request that proposed it, empty unless an observer gives one.
     """
 
     id: str
@@ -132,6 +135,7 @@ class Proposal:
     earlier: list[str] = field(default_factory=list)
     refusals: int = 0
     rests: float = 0.0
+    trace: str = ""
 
     @property
     def asked(self) -> dict[str, Any]:
