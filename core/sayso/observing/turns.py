@@ -34,17 +34,17 @@ async def observed_turn(
     """Run a turn by `run`, which takes `received`, `more`, `caller`, a sink and `how`."""
     assert observers.turn is not None
     tally = Tally(token_hex(8))
-    heard = _Heard(sink, tally)
+    listening = _Listening(sink, tally)
     token = current.set(tally)
     ended = observers.turn(TurnBegan(tally.id, agent, caller, _conversation(more), received))
     failure: BaseException | None = None
     try:
-        await run(received, more, caller, heard, **how)
+        await run(received, more, caller, listening, **how)
     except BaseException as error:
         failure = error
         raise
     finally:
-        ended(heard.end(failure))
+        ended(listening.end(failure))
         current.reset(token)
 
 
@@ -53,7 +53,7 @@ def turn_of(observers: Observers, agent: str, run: Run) -> Run:
     return run if observers.turn is None else partial(observed_turn, observers, agent, run)
 
 
-class _Heard:
+class _Listening:
     """The sink of an observed turn, which remembers its first piece of text and its end."""
 
     def __init__(self, sink: Sink, tally: Tally) -> None:
