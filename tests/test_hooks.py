@@ -32,12 +32,15 @@ from sayso import (
     ChatRequest,
     Host,
     Message,
+    Observer,
     Plugin,
     PluginError,
     RequestContext,
     ServiceHost,
     Silence,
     ToolExecuted,
+    TurnBegan,
+    TurnEnded,
     Unauthenticated,
     hookimpl,
     tool,
@@ -217,6 +220,23 @@ def test_plugin_that_is_named_as_the_agents_own_is_called_as_any_other(
     assert sayso_served(talkative(), [plugin]).chat("hello")["content"] == "fine"
     assert len(received) == 4
     assert "sayso-engine" not in received
+
+
+def test_hook_observe(sayso_served: Served) -> None:
+    seen: list[str] = []
+
+    class Watches(Observer):
+        def turn(self, began: TurnBegan) -> Callable[[TurnEnded], None]:
+            seen.append(f"began over {began.caller.protocol}")
+            return lambda ended: seen.append(f"ended with {ended.stop}")
+
+    def observe(self: Plugin, host: Host) -> Observer:
+        seen.append(f"observes {host.agent.name}")
+        return Watches()
+
+    service = sayso_served(talkative(), [made("watcher", observe=observe)])
+    service.chat("hello")
+    assert seen == ["observes assistant", "began over v2", "ended with end_turn"]
 
 
 def test_hook_lifespan() -> None:
