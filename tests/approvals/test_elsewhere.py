@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,10 @@ def test_rejected_call_does_not_run(sayso_served: Served) -> None:
     assert (kitchen.state(id_), kitchen.ran) == ("REJECTED", [])
 
 
-def test_empty_message_gets_the_outcome_of_what_the_service_runs(sayso_served: Served) -> None:
+@pytest.mark.parametrize("text", ["", "how is it going?"])
+def test_message_waits_for_the_outcome_of_what_the_service_runs(
+    sayso_served: Served, text: str
+) -> None:
     started, go = threading.Event(), threading.Event()
 
     @tool(requires_approval=True)
@@ -166,11 +170,16 @@ def test_empty_message_gets_the_outcome_of_what_the_service_runs(sayso_served: S
     asyncio.run(decide(call["id"], Caller("inbox"), approved=True, run=False))
     assert started.wait(DEADLINE)
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(conversation.say)
-        assert not asked.done()
+        asked = pool.submit(conversation.say, text)
+        with suppress(TimeoutError):
+            asked.result(0.5)
+            raise AssertionError("the message did not wait")
         go.set()
         reply = asked.result(DEADLINE)
     assert reply["content"] == "done"
+    result, *words = model.asks[-1].turns[-1].blocks
+    assert (result.output, result.is_error) == ("baked bread", False)  # type: ignore[union-attr]
+    assert [one.text for one in words] == [text] * bool(text)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("attempt", range(6))
