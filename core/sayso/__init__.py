@@ -96,6 +96,18 @@ if TYPE_CHECKING:
         Usage,
         load_model,
     )
+    from sayso.observing import (
+        ApprovalChange,
+        LedgerOperation,
+        ModelCallBegan,
+        ModelCallEnded,
+        Observer,
+        SlotAwaited,
+        ToolCallBegan,
+        ToolCallEnded,
+        TurnBegan,
+        TurnEnded,
+    )
     from sayso.plugins import Plugin
     from sayso.principals import Principal
     from sayso.server import serve
@@ -211,6 +223,10 @@ _MODULES = {
         "Ask Attachment Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage "
         "load_model"
     ),
+    "observing": (
+        "ApprovalChange LedgerOperation ModelCallBegan ModelCallEnded Observer SlotAwaited "
+        "ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
+    ),
     "plugins": "Plugin",
     "principals": "Principal",
     "wire.requests": "parse_request",
@@ -235,6 +251,7 @@ __all__ = [
     "AgentEvent",
     "AgentMessage",
     "Approval",
+    "ApprovalChange",
     "ApprovalRequested",
     "Approvals",
     "Ask",
@@ -278,6 +295,7 @@ __all__ = [
     "ImageContent",
     "IntermittentUpdate",
     "InvalidRequest",
+    "LedgerOperation",
     "LedgerUnavailable",
     "LocalShell",
     "LogPage",
@@ -285,9 +303,12 @@ __all__ = [
     "Message",
     "MessageAdded",
     "Model",
+    "ModelCallBegan",
+    "ModelCallEnded",
     "ModelCalled",
     "ModelError",
     "NotGranted",
+    "Observer",
     "Outcome",
     "Owner",
     "Party",
@@ -311,6 +332,7 @@ __all__ = [
     "Shown",
     "Silence",
     "Size",
+    "SlotAwaited",
     "Socket",
     "SourceHost",
     "StandardError",
@@ -331,6 +353,8 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolCallApproved",
+    "ToolCallBegan",
+    "ToolCallEnded",
     "ToolCallRejected",
     "ToolCalls",
     "ToolDefinition",
@@ -342,6 +366,8 @@ __all__ = [
     "ToolStart",
     "Transaction",
     "Turn",
+    "TurnBegan",
+    "TurnEnded",
     "TurnError",
     "URLConfig",
     "Unauthenticated",

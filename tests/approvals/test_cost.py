@@ -76,6 +76,7 @@ def test_a_round_of_approval_takes_few_transactions(served: Serve) -> None:
     assert len(runs) == 6
 
 
+@pytest.mark.slow
 def test_fifty_thousand_rows_do_not_slow_a_claim(tmp_path: Path) -> None:
     steps = 0
 

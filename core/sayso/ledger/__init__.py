@@ -54,6 +54,7 @@ class Decision:
 
     `who` is the authenticated principal, or else the message's `user`; then `claimed` is true.
     `grant` is the id of the standing grant that made it, if one did.
+    `trace` is the `traceparent` of the request that decided, empty unless an observer gives one.
     """
 
     approved: bool
@@ -65,6 +66,7 @@ class Decision:
     reason: str | None = None
     through_approvals: bool = False
     grant: str = ""
+    trace: str = ""
 
 
 @dataclass(slots=True)
@@ -85,7 +87,8 @@ class Proposal:
 
     `person` is whose principal proposed it, `terms` what its rule demands, `votes` who has approved
     it while others are still needed, `editors` who has changed its input. An `unattended` call
-    needs nothing of its caller's, so the service may start it.
+    needs nothing of its caller's, so the service may start it. `trace` is the `traceparent` of the
+    request that proposed it, empty unless an observer gives one.
     """
 
     id: str
@@ -134,6 +137,7 @@ class Proposal:
     earlier: list[str] = field(default_factory=list)
     refusals: int = 0
     rests: float = 0.0
+    trace: str = ""
 
     @property
     def asked(self) -> dict[str, Any]:
