@@ -48,6 +48,7 @@ from sayso import (
 from sayso.config import Config
 from sayso.hookspecs import HOOKS
 from sayso.testing import Served, Service, scripted, served, user
+from slow import few
 
 
 def talkative(times: int = 20) -> Agent:
@@ -458,7 +459,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.parametrize("case", few(BROKEN, "panics at start", "hangs at start"))
 def test_broken_plugin_stops_the_start_with_one_line(tmp_path: Path, case: str) -> None:
     source, cause = BROKEN[case]
     # Beside a hanging plugin, good and bad ones get little time, so they must do little.

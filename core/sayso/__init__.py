@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sayso.config.settings import Duration, Size
     from sayso.config.targets import load_agent
     from sayso.context import Caller, DecidedCall, RequestContext
+    from sayso.decisions.shapes import GrantShown, shown_grant
     from sayso.errors import (
         AgentError,
         Blocked,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         InvalidRequest,
         LedgerUnavailable,
         ModelError,
+        NotGranted,
         PluginError,
         RequestError,
         SaysoError,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
     from sayso.hosting import Host, Ruling
+    from sayso.hosting.grants import Grantable
     from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
     from sayso.http.access import check_access
@@ -73,6 +76,7 @@ if TYPE_CHECKING:
         SuspendedTurn,
         Transaction,
     )
+    from sayso.ledger.grants import StandingGrant
     from sayso.ledger.log import checkpoint, log_row
     from sayso.ledger.outbox import LogPage
     from sayso.ledger.people import Comment, Terms, Vote
@@ -181,7 +185,7 @@ _MODULES = {
     "config.targets": "load_agent",
     "errors": (
         "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
-        "ModelError PluginError RequestError Silence StartupError StillRunning Stopping "
+        "ModelError NotGranted PluginError RequestError Silence StartupError StillRunning Stopping "
         "StreamGone StreamUnknown TooLarge ToolInputError TurnError Unauthenticated"
     ),
     "wire.encoding": "encode unbroken",
@@ -193,7 +197,9 @@ _MODULES = {
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
+    "decisions.shapes": "GrantShown shown_grant",
     "hosting": "Host Ruling",
+    "hosting.grants": "Grantable",
     "hosting.resent": "Asked Shown asked",
     "http.access": "check_access",
     "http.authentication": "authenticate",
@@ -204,6 +210,7 @@ _MODULES = {
     "http.sse": "sse_frame sse_reply",
     "installing": "install_line",
     "ledger": "Decision Head LogRow Owner Pending Proposal Reading Store SuspendedTurn Transaction",
+    "ledger.grants": "StandingGrant",
     "ledger.log": "checkpoint log_row",
     "ledger.outbox": "LogPage",
     "ledger.people": "Comment Terms Vote",
@@ -280,6 +287,8 @@ __all__ = [
     "ExecutedToolCall",
     "ExecutedToolCalls",
     "Failure",
+    "GrantShown",
+    "Grantable",
     "Head",
     "Host",
     "Http",
@@ -298,6 +307,7 @@ __all__ = [
     "ModelCallEnded",
     "ModelCalled",
     "ModelError",
+    "NotGranted",
     "Observer",
     "Outcome",
     "Owner",
@@ -326,6 +336,7 @@ __all__ = [
     "Socket",
     "SourceHost",
     "StandardError",
+    "StandingGrant",
     "StartupError",
     "StillRunning",
     "Stopping",
@@ -386,6 +397,7 @@ __all__ = [
     "read_body",
     "running",
     "serve",
+    "shown_grant",
     "sse_frame",
     "sse_reply",
     "standard_error",

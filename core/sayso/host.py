@@ -27,6 +27,7 @@ from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
 from sayso.decisions.direct import DirectCalls
 from sayso.decisions.elsewhere import Elsewhere
+from sayso.decisions.granting import Grants
 from sayso.decisions.recorded import Recorded
 from sayso.decisions.replicas import announced
 from sayso.engine import Engine
@@ -38,6 +39,7 @@ from sayso.impossible import check_rules
 from sayso.ledger.purging import purge_regularly
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
+from sayso.ledger.sweeping import sweep_regularly
 from sayso.models import Model, never_blocks
 from sayso.models.choosing import chosen_model
 from sayso.models.prices import price_table
@@ -123,6 +125,7 @@ class ServiceHost:
         self._run_turn = turn_of(self.observers, agent.name, partial(run_turn, self.engine))
         self.calls = DirectCalls(self.engine)
         self.record = Recorded(self.engine)
+        self.grants = Grants(self.engine)
 
     @classmethod
     def create(
@@ -208,12 +211,15 @@ class ServiceHost:
 
     def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         """The work that runs beside the turns for as long as the service lives."""
-        purging = partial(purge_regularly, self.ledger, self.config.approvals)
-        if self.config.approvals.run == "caller" or self.agent.function is not None:
-            return [purging]
-        elsewhere = Elsewhere(self.engine)
-        self.engine.on_approved = elsewhere.approved
-        return [purging, elsewhere.run]
+        works: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            partial(purge_regularly, self.ledger, self.config.approvals),
+            partial(sweep_regularly, self.ledger),
+        ]
+        if self.config.approvals.run == "service" and self.agent.function is None:
+            elsewhere = Elsewhere(self.engine)
+            self.engine.on_approved = elsewhere.approved
+            works.append(elsewhere.run)
+        return works
 
     async def _finish_background(self, seconds: float) -> None:
         """Let claimed calls end and be recorded, for at most `seconds`."""

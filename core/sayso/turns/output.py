@@ -115,6 +115,8 @@ class Output:
         self.shows_status = getattr(sink, "shows_status", True)
         """Whether anybody can see a status line; if not, none need be made."""
         self.text: list[str] = []
+        self.granted: list[Proposal] = []
+        """The calls that this turn has run under standing grants."""
 
     @cached_property
     def carried_out(self) -> dict[str, Proposal]:

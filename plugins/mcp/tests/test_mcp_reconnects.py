@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import httpx2
 import pytest
 
 from sayso import Agent, Caller, tool
-from sayso.listener.half_closed import HalfClosed
+from sayso_mcp.calls import ToolCalls
 
 PATIENCE = 60.0
 MODERN = "2026-07-28"
@@ -38,15 +40,14 @@ async def session(http: httpx2.AsyncClient, url: str) -> dict[str, str]:
 def test_outcome_that_a_cut_connection_lost_is_told_to_the_same_call_on_the_console(
     serve: Any, eventually: Any, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = threading.Event()
+    received: list[Callable[[], Awaitable[bool]]] = []
+    handle = ToolCalls.call
 
-    class Watched(HalfClosed):
-        def _look(self) -> None:
-            super()._look()
-            if self._transport.is_closing():
-                gone.set()
+    async def noted(self: ToolCalls, context: Any, params: Any) -> Any:
+        received.append(partial(self.is_gone, context))
+        return await handle(self, context, params)
 
-    monkeypatch.setattr("sayso.listener.protocol.HalfClosed", Watched)
+    monkeypatch.setattr(ToolCalls, "call", noted)
     started = threading.Event()
     go = threading.Event()
 
@@ -86,7 +87,7 @@ def test_outcome_that_a_cut_connection_lost_is_told_to_the_same_call_on_the_cons
             await eventually(started.is_set)
             cut.cancel()
             await asyncio.wait([cut])
-            await eventually(gone.is_set)
+            await eventually(received[-1])
             go.set()
             await eventually(done)
             assert "rebuilt" in await call(3)
