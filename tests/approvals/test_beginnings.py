@@ -403,7 +403,7 @@ def test_a_tool_whose_calls_do_not_end_is_not_called_without_end_and_takes_no_pl
     try:
         for _ in range(3):
             assert service.chat(user("hang"))["content"].startswith("Outcome unknown:")
-        assert service.app.host.gate.abandoned.total in range(32, 34)
+        assert service.app.host.code.abandoned.total in range(32, 34)
         assert service.chat(user("hang"))["content"] == (
             "Error: not run: 32 earlier calls have not ended"
         )
@@ -411,15 +411,15 @@ def test_a_tool_whose_calls_do_not_end_is_not_called_without_end_and_takes_no_pl
         assert service.chat(user("look"))["content"] == "seen"
         assert service.request("GET", "/ready").status == 200
         for _ in range(70):
-            service.app.host.gate.abandoned.change("others", True, 1)
+            service.app.host.code.abandoned.change("others", True, 1)
         # An answer is repeated for half a second.
         until(lambda: service.request("GET", "/ready").status == 503, "the refusal of /ready")
         assert "abandoned calls" in service.request("GET", "/ready").raw.decode()
         for _ in range(70):
-            service.app.host.gate.abandoned.change("others", True, -1)
+            service.app.host.code.abandoned.change("others", True, -1)
     finally:
         free.set()
-    until(lambda: service.app.host.gate.abandoned.total == 0, "the end of the calls")
+    until(lambda: service.app.host.code.abandoned.total == 0, "the end of the calls")
 
 
 def test_an_end_does_not_wait_for_calls_that_were_abandoned(tmp_path: Path) -> None:
