@@ -968,7 +968,9 @@ def test_tool_that_fetches_addresses_finds_no_call_to_approve(
             return Call("call-1", "fetch", {"path": newest.text.split()[1]})
         return answer(ask)
 
-    agent = Agent(name="kube", model=Scripted(fetching), tools=[*cluster.agent.tools.values(), fetch])
+    agent = Agent(
+        name="kube", model=Scripted(fetching), tools=[*cluster.agent.tools.values(), fetch]
+    )
     service = serve(agent, config=config)
     rpc = Rpc(service)
     task = rpc.task("delete web")

@@ -15,7 +15,9 @@ import pytest
 from mcp import ClientSession
 from mcp.shared.exceptions import MCPError
 
-from sayso import Agent, Caller, ChatRequest, Session, tool
+from sayso import Agent, Call, Caller, ChatRequest, Result, Session, tool
+from sayso.ledger.choices import revise
+from sayso.testing import scripted
 from sayso_mcp.calls import _Call
 from sayso_mcp.service import Service
 
@@ -916,5 +918,65 @@ def test_opened_page_is_no_decision(serve: Any, human: Any, era: str, transport:
                 await decide_by_chat(served, row, execute=True)
                 assert text(await call) == "deleted default/web-1"
                 assert len(served.ran.calls) == 1
+
+    asyncio.run(run())
+
+
+async def edit_once(served: Any, hours: int) -> None:
+    """Change the input of the pending call, as an approver whose edit is not the last vote."""
+
+    def work(tx: Any) -> None:
+        (row,) = tx.find(state="PENDING")
+        runs = {**row.runs, "hours": hours}
+        revise(row, runs, runs)
+        tx.put(row)
+
+    await served.host.ledger.store.run(work)
+
+
+@ERAS
+@pytest.mark.parametrize("named", ["book", "chat"])
+def test_form_shows_and_approves_the_revision_that_would_run(
+    serve: Any, era: str, named: str
+) -> None:
+    @tool(requires_approval=True, editable=True)
+    def book(hours: int) -> str:
+        """Book a walk."""
+        return f"walked {hours} hours"
+
+    asked: list[str] = []
+
+    def reply(ask: Any) -> Any:
+        last = ask.turns[-1].blocks[-1]
+        return last.output if isinstance(last, Result) else [Call("c", "book", {"hours": 1})]
+
+    model = scripted(*[reply] * 6)
+    arguments = {"hours": 1} if named == "book" else {"message": "walk the dog"}
+
+    async def run() -> None:
+        async def answer(context: Any, params: Any) -> types.ElicitResult:
+            asked.append(params.message)
+            if len(asked) == 1:
+                # While the person reads the first revision, somebody changes the call.
+                await edit_once(served, 2)
+            return types.ElicitResult(action="accept", content={"approve": True})
+
+        agent = Agent(model=model, tools=[book])
+        async with (
+            serve(agent=agent) as served,
+            served.client(era, elicitation_callback=answer) as client,
+        ):
+            result = await client.call_tool(named, arguments)
+            if len(asked) == 1:
+                assert "walked" not in text(result)
+                [row] = await served.proposals()
+                assert row.state == "PENDING"
+                result = await client.call_tool(named, arguments)
+            assert '"hours": 1' in asked[0]
+            assert "revision 2" in asked[1]
+            assert '"hours": 2' in asked[1]
+            assert "walked 2 hours" in text(result)
+            assert len(asked) == 2
+            assert [row.output for row in await served.proposals()] == ["walked 2 hours"]
 
     asyncio.run(run())
