@@ -26,10 +26,11 @@ from stages import (
 )
 
 from sayso.errors import LedgerUnavailable, StillRunning
-from sayso.ledger import Proposal, beginnings, choices, claims
+from sayso.ledger import Owner, Proposal, beginnings, choices, claims, lease_clock
 from sayso.ledger.beginnings import CallNotStarted
 from sayso.ledger.choices import Continuation, Conversation, Decided, Requester
 from sayso.ledger.conformance.samples import ALL
+from sayso.ledger.lease_clock import LeaseClock
 from sayso.ledger.memory import MemoryStore
 from sayso.ledger.record import Ledger
 from sayso.ledger.sqlite import SqliteStore
@@ -707,6 +708,18 @@ def test_a_call_begins_only_while_its_lease_lasts_less_a_margin(
         await ledger.close()
 
     run(work())
+
+
+def test_others_consider_a_process_dead_only_after_its_lease_and_the_margin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = 500.0
+    monkeypatch.setattr(lease_clock, "boottime", lambda: here)
+    clock, owner = LeaseClock(10), Owner("another", "", 1, 100.0, "token")
+    for now, dead in ((99.9, False), (100.1, False), (101.9, False), (102.1, True)):
+        # Its own clock goes as the store's does.
+        here = 500.0 + now
+        assert clock.has_run_out(owner, now) is dead, now
 
 
 @pytest.mark.parametrize("forgets", ["the claim", "the approval"])

@@ -10,13 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import mcp_types as types
 import pytest
-from mcp import ClientSession
+from mcp import Client, ClientSession
+from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from sayso import Agent, Call, Caller, ChatRequest, Result, Session, tool
-from sayso.ledger.choices import revise
+from sayso import Agent, Call, Caller, ChatRequest, Principal, Result, Session, tool
 from sayso.testing import scripted
 from sayso_mcp.calls import _Call
 from sayso_mcp.service import Service
@@ -922,16 +923,22 @@ def test_opened_page_is_no_decision(serve: Any, human: Any, era: str, transport:
     asyncio.run(run())
 
 
-async def edit_once(served: Any, hours: int) -> None:
-    """Change the input of the pending call, as an approver whose edit is not the last vote."""
+TWO_PEOPLE: dict[str, Any] = {
+    "auth": {
+        "scheme": "bearer",
+        "tokens": {"ann": "token-a", "bob": "token-b"},
+        "principals": {"ann": {"kind": "person"}, "bob": {"kind": "person"}},
+    },
+    "approvals_": {"rules": [{"tool": "book", "approvers": ["ann", "bob"], "quorum": 2}]},
+}
 
-    def work(tx: Any) -> None:
-        (row,) = tx.find(state="PENDING")
-        runs = {**row.runs, "hours": hours}
-        revise(row, runs, runs)
-        tx.put(row)
 
-    await served.host.ledger.store.run(work)
+async def edit(served: Any, hours: int) -> None:
+    """Bob changes the input of the pending call; that is one of the two approvals it needs."""
+    (row,) = await served.proposals()
+    bob = served.host.directory.known(Principal("bob"), "bearer")
+    changed = {"hours": hours}
+    await served.host.calls.decide(row.id, Caller("v2", bob), approved=True, edited=changed)
 
 
 @ERAS
@@ -950,27 +957,30 @@ def test_form_shows_and_approves_the_revision_that_would_run(
         last = ask.turns[-1].blocks[-1]
         return last.output if isinstance(last, Result) else [Call("c", "book", {"hours": 1})]
 
-    model = scripted(*[reply] * 6)
+    agent = Agent(model=scripted(*[reply] * 6), tools=[book])
     arguments = {"hours": 1} if named == "book" else {"message": "walk the dog"}
 
     async def run() -> None:
         async def answer(context: Any, params: Any) -> types.ElicitResult:
             asked.append(params.message)
             if len(asked) == 1:
-                # While the person reads the first revision, somebody changes the call.
-                await edit_once(served, 2)
+                await edit(served, 2)
             return types.ElicitResult(action="accept", content={"approve": True})
 
-        agent = Agent(model=model, tools=[book])
         async with (
-            serve(agent=agent) as served,
-            served.client(era, elicitation_callback=answer) as client,
+            serve(agent=agent, **TWO_PEOPLE) as served,
+            httpx2.AsyncClient(headers={"authorization": "Bearer token-a"}, timeout=60) as http,
+            Client(
+                streamable_http_client(served.url, http_client=http),
+                mode=era,
+                elicitation_callback=answer,
+            ) as client,
         ):
             result = await client.call_tool(named, arguments)
             if len(asked) == 1:
                 assert "walked" not in text(result)
                 [row] = await served.proposals()
-                assert row.state == "PENDING"
+                assert (row.state, row.revision) == ("PENDING", 2)
                 result = await client.call_tool(named, arguments)
             assert '"hours": 1' in asked[0]
             assert "revision 2" in asked[1]
