@@ -422,6 +422,33 @@ def test_a_tool_whose_calls_do_not_end_is_not_called_without_end_and_takes_no_pl
     until(lambda: service.app.host.code.abandoned.total == 0, "the end of the calls")
 
 
+def test_timeout_of_a_call_that_waits_for_a_thread_counts_from_its_beginning(
+    served: Serve,
+) -> None:
+    began = threading.Event()
+
+    @tool
+    def first() -> str:
+        """Hold the only thread for a while."""
+        began.set()
+        time.sleep(1.0)
+        return "first"
+
+    @tool(timeout=0.8)
+    def second() -> str:
+        """Take half of the time that it has."""
+        assert began.is_set()
+        time.sleep(0.4)
+        return "second"
+
+    calls = [Call("a", "first", {}), Call("b", "second", {})]
+    agent, model = scripted([calls, "done"], [first, second])
+    service = served(agent, server__threads=1)
+    assert service.chat(user("go"))["content"] == "done"
+    results = [block.output for block in model.asks[-1].turns[-1].blocks]
+    assert results == ["first", "second"]
+
+
 def test_an_end_does_not_wait_for_calls_that_were_abandoned(tmp_path: Path) -> None:
     free = threading.Event()
 

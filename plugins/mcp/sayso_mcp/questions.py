@@ -8,7 +8,7 @@ from typing import Any
 
 import mcp_types as types
 
-from sayso import Proposal, unseen
+from sayso import Proposal, needed_approvals, unseen
 from sayso_mcp.peers import Context
 
 FORM: dict[str, Any] = {
@@ -61,6 +61,8 @@ def question(row: Proposal) -> str:
     for name, text in [*_bound(row.bound), *(("Parameters", marks),) * bool(marks)]:
         given = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
         lines.append(f"{name}: {visible(given, _PROSE)}")
+    if needed := needed_approvals(row):
+        lines.append(visible(needed, _PROSE))
     return "\n".join([*lines, f"Approval id: {row.id}"])
 
 
