@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sayso.config.settings import Duration, Size
     from sayso.config.targets import load_agent
     from sayso.context import Caller, DecidedCall, RequestContext
+    from sayso.decisions.shapes import GrantShown, shown_grant
     from sayso.errors import (
         AgentError,
         Blocked,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         InvalidRequest,
         LedgerUnavailable,
         ModelError,
+        NotGranted,
         PluginError,
         RequestError,
         SaysoError,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
     from sayso.hosting import Host, Ruling
+    from sayso.hosting.grants import Grantable
     from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
     from sayso.http.access import check_access
@@ -73,6 +76,7 @@ if TYPE_CHECKING:
         SuspendedTurn,
         Transaction,
     )
+    from sayso.ledger.grants import StandingGrant
     from sayso.ledger.log import checkpoint, log_row
     from sayso.ledger.outbox import LogPage
     from sayso.ledger.people import Comment, Terms, Vote
@@ -92,6 +96,18 @@ if TYPE_CHECKING:
         Turn,
         Usage,
         load_model,
+    )
+    from sayso.observing import (
+        ApprovalChange,
+        LedgerOperation,
+        ModelCallBegan,
+        ModelCallEnded,
+        Observer,
+        SlotAwaited,
+        ToolCallBegan,
+        ToolCallEnded,
+        TurnBegan,
+        TurnEnded,
     )
     from sayso.plugins import Plugin
     from sayso.principals import Principal
@@ -170,7 +186,7 @@ _MODULES = {
     "config.targets": "load_agent",
     "errors": (
         "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
-        "ModelError PluginError RequestError Silence StartupError StillRunning Stopping "
+        "ModelError NotGranted PluginError RequestError Silence StartupError StillRunning Stopping "
         "StreamGone StreamUnknown TooLarge ToolInputError TurnError Unauthenticated"
     ),
     "wire.encoding": "encode unbroken",
@@ -182,7 +198,9 @@ _MODULES = {
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
+    "decisions.shapes": "GrantShown shown_grant",
     "hosting": "Host Ruling",
+    "hosting.grants": "Grantable",
     "hosting.resent": "Asked Shown asked",
     "http.access": "check_access",
     "http.authentication": "authenticate",
@@ -193,6 +211,7 @@ _MODULES = {
     "http.sse": "sse_frame sse_reply",
     "installing": "install_line",
     "ledger": "Decision Head LogRow Owner Pending Proposal Reading Store SuspendedTurn Transaction",
+    "ledger.grants": "StandingGrant",
     "ledger.log": "checkpoint log_row",
     "ledger.outbox": "LogPage",
     "ledger.people": "Comment Terms Vote",
@@ -205,6 +224,10 @@ _MODULES = {
     "models": (
         "Ask Attachment Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage "
         "load_model"
+    ),
+    "observing": (
+        "ApprovalChange LedgerOperation ModelCallBegan ModelCallEnded Observer SlotAwaited "
+        "ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
     ),
     "plugins": "Plugin",
     "principals": "Principal",
@@ -230,6 +253,7 @@ __all__ = [
     "AgentEvent",
     "AgentMessage",
     "Approval",
+    "ApprovalChange",
     "ApprovalRequested",
     "Approvals",
     "Ask",
@@ -265,12 +289,15 @@ __all__ = [
     "ExecutedToolCall",
     "ExecutedToolCalls",
     "Failure",
+    "GrantShown",
+    "Grantable",
     "Head",
     "Host",
     "Http",
     "ImageContent",
     "IntermittentUpdate",
     "InvalidRequest",
+    "LedgerOperation",
     "LedgerUnavailable",
     "LocalShell",
     "LogPage",
@@ -278,8 +305,12 @@ __all__ = [
     "Message",
     "MessageAdded",
     "Model",
+    "ModelCallBegan",
+    "ModelCallEnded",
     "ModelCalled",
     "ModelError",
+    "NotGranted",
+    "Observer",
     "Outcome",
     "Owner",
     "Party",
@@ -303,9 +334,11 @@ __all__ = [
     "Shown",
     "Silence",
     "Size",
+    "SlotAwaited",
     "Socket",
     "SourceHost",
     "StandardError",
+    "StandingGrant",
     "StartupError",
     "StillRunning",
     "Stopping",
@@ -322,6 +355,8 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolCallApproved",
+    "ToolCallBegan",
+    "ToolCallEnded",
     "ToolCallRejected",
     "ToolCalls",
     "ToolDefinition",
@@ -333,6 +368,8 @@ __all__ = [
     "ToolStart",
     "Transaction",
     "Turn",
+    "TurnBegan",
+    "TurnEnded",
     "TurnError",
     "URLConfig",
     "Unauthenticated",
@@ -363,6 +400,7 @@ __all__ = [
     "read_body",
     "running",
     "serve",
+    "shown_grant",
     "sse_frame",
     "sse_reply",
     "standard_error",
