@@ -12,7 +12,7 @@ from sayso.decisions.requested import requester
 from sayso.engine import Engine
 from sayso.errors import InvalidRequest
 from sayso.hosting import Ruling
-from sayso.ledger import Proposal, Reading, Transaction, outbox
+from sayso.ledger import Pending, Proposal, Reading, Transaction, outbox
 from sayso.ledger.choices import Choice, Conversation, Requester, name_of
 from sayso.ledger.freezing import Frozen
 from sayso.ledger.log import append, digest
@@ -38,7 +38,7 @@ class Recorded:
         settle = partial(self._engine.ledger.settle, ids)
         return await self._engine.code.workers.on_engine_loop(settle)
 
-    def visible(self, row: Proposal, caller: Caller) -> bool:
+    def visible(self, row: Proposal | Pending, caller: Caller) -> bool:
         """Whether the call exists for this caller."""
         return self._engine.ledger.visible(row, requester(caller))
 
