@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from sayso.gate import Outcome
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
-    from sayso.hosting import Host, Ruling
+    from sayso.hosting import Host, Notes, Ruling
     from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
     from sayso.http.access import check_access
@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     )
     from sayso.plugins import Plugin
     from sayso.principals import Principal
+    from sayso.screening import Screening
     from sayso.server import serve
     from sayso.service.stderr import StandardError
     from sayso.threaded import running
@@ -181,7 +182,7 @@ _MODULES = {
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
-    "hosting": "Host Ruling",
+    "hosting": "Host Notes Ruling",
     "hosting.resent": "Asked Shown asked",
     "http.access": "check_access",
     "http.authentication": "authenticate",
@@ -207,6 +208,7 @@ _MODULES = {
     "plugins": "Plugin",
     "principals": "Principal",
     "wire.requests": "parse_request",
+    "screening": "Screening",
     "server": "serve",
     "service.stderr": "StandardError",
     "wire.session": "Session",
@@ -278,6 +280,7 @@ __all__ = [
     "Model",
     "ModelCalled",
     "ModelError",
+    "Notes",
     "Outcome",
     "Owner",
     "Party",
@@ -296,6 +299,7 @@ __all__ = [
     "Result",
     "Ruling",
     "SaysoError",
+    "Screening",
     "ServiceHost",
     "Session",
     "Shown",

@@ -83,6 +83,7 @@ class ServiceHost:
         self.plugins = plugins
         self.model = model
         self.buffers = Buffers()
+        self.details: dict[str, Callable[[], Any]] = {}
         self.stopping = False
         self.leaving = False
         """Whether the service ends soon: it still takes turns, but `/ready` sends callers
@@ -215,6 +216,10 @@ class ServiceHost:
                 await asyncio.wait(tasks, timeout=seconds)
 
         await self.workers.on_engine_loop(wait)
+
+    def known(self, principal: Principal) -> Principal:
+        """The principal with all facts that the settings state about it."""
+        return self.directory.known(principal)
 
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
         """Start one turn; its events come from the EventStream, ending with one terminal event."""
