@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sayso.config import Config, load_config, state_dir
     from sayso.config.settings import Duration, Size
     from sayso.config.targets import load_agent
+    from sayso.config.variables import secret_text
     from sayso.context import Caller, DecidedCall, RequestContext
     from sayso.errors import (
         AgentError,
@@ -168,6 +169,7 @@ _MODULES = {
     "config": "Config load_config state_dir",
     "config.settings": "Duration Size",
     "config.targets": "load_agent",
+    "config.variables": "secret_text",
     "errors": (
         "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
         "ModelError PluginError RequestError Silence StartupError StillRunning Stopping "
@@ -363,6 +365,7 @@ __all__ = [
     "pretty",
     "read_body",
     "running",
+    "secret_text",
     "serve",
     "sse_frame",
     "sse_reply",

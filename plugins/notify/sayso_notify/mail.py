@@ -10,9 +10,9 @@ from email.message import EmailMessage
 from email.utils import format_datetime, parseaddr
 from hashlib import sha256
 
-from sayso import ConfigError
+from sayso import ConfigError, secret_text
 from sayso_notify.notices import Notice, data, fits
-from sayso_notify.settings import MailSettings, secret
+from sayso_notify.settings import MailSettings
 from sayso_notify.words import line, lines, title
 
 _TIMEOUT = 10.0
@@ -36,7 +36,9 @@ class Mail:
         self._settings = settings
         self._told = settings.events
         self.tools, self.reminders, self.after = settings.tools, settings.reminders, settings.after
-        self._password = secret(settings.password) if settings.password else ""
+        self._password = (
+            secret_text(settings.password, "password") if settings.password is not None else ""
+        )
         self._domain = parseaddr(settings.sender)[1].rpartition("@")[2]
         if not self._domain or not all("@" in parseaddr(one)[1] for one in settings.to):
             raise ConfigError(

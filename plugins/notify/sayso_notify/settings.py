@@ -2,13 +2,12 @@
 
 # Without `from __future__ import annotations`, whose texts pydantic compiles at each start.
 
-import os
 import re
 from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from sayso import ConfigError, Duration, Plugin
+from sayso import Duration, Plugin
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
 
@@ -38,7 +37,7 @@ class HookSettings(ChannelSettings):
 
     @model_validator(mode="after")
     def _is_safe(self) -> "HookSettings":
-        scheme, _, rest = secret(SecretStr(self.url)).partition("://")
+        scheme, _, rest = self.url.partition("://")
         host = re.split(r"[/:?#]", rest)[0]
         if scheme != "https" and not (scheme == "http" and host in self.hosts):
             raise ValueError("expected an address with https, or one whose host is in 'hosts'")
@@ -111,14 +110,3 @@ class Settings(Plugin.Settings):
         if not all(_NAME.fullmatch(name) for name in given):
             raise ValueError("expected names of small letters, digits, '-' and '_'")
         return given
-
-
-def secret(given: SecretStr) -> str:
-    """The text of a secret; "env:NAME" names the variable that has it. Raises ConfigError."""
-    text = given.get_secret_value()
-    if not text.startswith("env:"):
-        return text
-    name = text.removeprefix("env:")
-    if not (found := os.environ.get(name, "").strip()):
-        raise ConfigError(f"the variable {name!r}, which [plugin.notify] names, is not set")
-    return found

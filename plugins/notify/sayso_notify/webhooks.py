@@ -13,11 +13,10 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx2
-from pydantic import SecretStr
 
-from sayso import ConfigError, Screening
+from sayso import ConfigError, Screening, secret_text
 from sayso_notify.notices import Gone, Notice, data, iso
-from sayso_notify.settings import HookSettings, TeamsSettings, WebhookSettings, secret
+from sayso_notify.settings import HookSettings, TeamsSettings, WebhookSettings
 from sayso_notify.words import lines, title
 
 _TIMEOUT = 10.0
@@ -37,7 +36,7 @@ class Poster:
     """Posts to one address, which is screened for each post; no redirect is followed."""
 
     def __init__(self, settings: HookSettings) -> None:
-        self._url = secret(SecretStr(settings.url))
+        self._url = settings.url
         self._screening = Screening(settings.hosts)
         self._client = httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False, trust_env=False)
 
@@ -73,7 +72,7 @@ class Webhook:
         self.reminders, self.after = settings.reminders, settings.after
         self._settings = settings
         given = [settings.secret, *([settings.old_secret] if settings.old_secret else [])]
-        self._keys = [signing_key(secret(one)) for one in given]
+        self._keys = [signing_key(secret_text(one, "secret")) for one in given]
         self._poster = Poster(settings)
 
     async def send(self, notice: Notice) -> str | None:

@@ -234,8 +234,10 @@ def test_several_processes_send_each_notice_once(tmp_path: Path) -> None:
     ledger = f'ledger = "sqlite:///{tmp_path}/approvals.db"'
     with receiving() as receiver:
         config = configured(hook(receiver.url), ledger)
-        with ExitStack() as first, served(deleting(), config=config) as two:
+        with ExitStack() as first, ExitStack() as second:
             one = first.enter_context(served(deleting(), config=config))
+            until(lambda: _state(one) == "sending")
+            two = second.enter_context(served(deleting(), config=config))
             until(lambda: {_state(one), _state(two)} == {"sending", "elsewhere"})
             rows = [propose(service, str(n)) for n in range(5) for service in (one, two)]
             until(lambda: len(receiver.got) >= 10)
