@@ -35,8 +35,10 @@ class Slack(Plugin):
     active_by_default = False
     signed_paths = (EVENTS, INTERACTIONS)
 
-    Settings = SlackSettings
-    settings: SlackSettings
+    class Settings(SlackSettings):
+        """`[plugin.slack]`."""
+
+    settings: Settings
 
     def __init__(self, settings: Any) -> None:
         super().__init__(settings)
@@ -96,7 +98,6 @@ class Slack(Plugin):
             await parts.receiver.aclose()
             await parts.talk.aclose()
             parts.api.close()
-            self._parts = None
 
     def _made(self, host: Host) -> _Parts:
         if self._parts is None:

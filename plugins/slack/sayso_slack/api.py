@@ -30,7 +30,7 @@ class Api:
 
     def __init__(self, token: str, address: str) -> None:
         self.client = WebClient(token=token, base_url=address, timeout=_TIMEOUT)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sayso-slack")
+        self._threads: ThreadPoolExecutor | None = None
         self.user = ""
         """The id of the bot's own user."""
 
@@ -51,6 +51,8 @@ class Api:
 
     async def run(self, work: Callable[[], Any]) -> Any:
         """The result of `work`, run in a thread of the client's own."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sayso-slack")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except SlackApiError as error:
@@ -65,5 +67,7 @@ class Api:
             self.user = str((await self.call("auth_test"))["user_id"])
 
     def close(self) -> None:
-        """Give the threads up."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """End the threads; a further call makes new ones."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None

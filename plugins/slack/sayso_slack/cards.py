@@ -47,10 +47,13 @@ def asking(row: Proposal, shown: Shown) -> Card:
         blocks.append(_preformatted(input))
     else:
         blocks.append(_section("The card does not show the whole input: read it on the page."))
-    buttons = [*_buttons(row, shown.destructive)] if input is not None else [_reject(row)]
+    buttons = [*_buttons(row, shown.destructive)] if input is not None else []
     if shown.link:
         review = {"type": "button", "action_id": REVIEW, "text": _plain("Review")}
         buttons.append({**review, "url": shown.link})
+    if not buttons:
+        # Without a page there is nothing to review; a rejection is always safe.
+        buttons.append(_reject(row))
     blocks.append({"type": "actions", "block_id": "sayso", "elements": buttons})
     return Card(escaped(title), blocks)
 

@@ -15,8 +15,8 @@ class SlackSettings(Plugin.Settings):
     bot_token: SecretStr
     """The bot token of the app ("xoxb-..."), or "env:NAME"."""
     app_token: SecretStr | None = None
-    """The app-level token ("xapp-..."), or "env:NAME": with it the service connects to Slack (Socket
-    Mode) and needs no public address."""
+    """The app-level token ("xapp-..."), or "env:NAME": with it the service connects to Slack
+    (Socket Mode), and needs no public address."""
     signing_secret: SecretStr | None = None
     """The signing secret of the app, or "env:NAME": with it Slack posts to /slack/events and
     /slack/interactions."""
@@ -26,8 +26,8 @@ class SlackSettings(Plugin.Settings):
     """The id of the channel ("C...") that gets a card for each call that waits; absent: only the
     threads of conversations get cards."""
     inputs: list[str] = []
-    """The fields of inputs that cards show, or "*" for all. Only a card with the whole input has the
-    button Approve."""
+    """The fields of inputs that cards show, or "*" for all. Only a card with the whole input has
+    the button Approve."""
     tools: list[str] = ["*"]
     """The tools whose calls are shown in `channel`."""
     reminders: bool = True

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from sayso import (
     Approvals,
@@ -69,7 +70,7 @@ class Talk:
         self._settings = settings
         self._drawing = drawing
         self._conversations = conversations
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._going: set[asyncio.Task[None]] = set()
 
     async def handle(self, payload: Any) -> None:
@@ -77,6 +78,7 @@ class Talk:
         event = payload.get("event") or {}
         if not self._settings.talk or event.get("type") not in ("message", "app_mention"):
             return
+        await self._api.begin()
         who = written_by(payload, self._settings.teams)
         own = event.get("bot_id") or event.get("user") == self._api.user
         if who is None or own or event.get("subtype") not in _PLAIN:
@@ -126,7 +128,9 @@ class Talk:
     ) -> None:
         """One turn; `newest` is the time stamp of its message, None where a decision continues
         it."""
-        async with self._locks.setdefault(place.key, asyncio.Lock()):
+        lock = self._locks.get(place.key) or asyncio.Lock()
+        self._locks[place.key] = lock
+        async with lock:
             kept = await self._conversations.load(place.key) or Kept()
             if newest is None and not kept.waiting:
                 return
