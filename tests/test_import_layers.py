@@ -16,7 +16,7 @@ LAYERS: tuple[str, ...] = (
     "errors garbage trees _version config workers service installing addresses screening",
     "wire context principals",
     "ledger models",
-    "agent tools commands policy gate conversation hosting hookspecs",
+    "agent tools commands policy gate conversation hosting hookspecs observing",
     "engine slots plugins",
     "decisions",
     "turns",

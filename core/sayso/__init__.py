@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sayso.config.targets import load_agent
     from sayso.config.variables import secret_text
     from sayso.context import Caller, DecidedCall, RequestContext
+    from sayso.decisions.shapes import GrantShown, shown_grant
     from sayso.errors import (
         AgentError,
         Blocked,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         InvalidRequest,
         LedgerUnavailable,
         ModelError,
+        NotGranted,
         PluginError,
         RequestError,
         SaysoError,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
     from sayso.hosting import Host, Notes, Ruling
+    from sayso.hosting.grants import Grantable
     from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
     from sayso.http.access import check_access
@@ -74,6 +77,7 @@ if TYPE_CHECKING:
         SuspendedTurn,
         Transaction,
     )
+    from sayso.ledger.grants import StandingGrant
     from sayso.ledger.log import checkpoint, log_row
     from sayso.ledger.outbox import LogPage
     from sayso.ledger.people import Comment, Terms, Vote
@@ -92,6 +96,18 @@ if TYPE_CHECKING:
         Turn,
         Usage,
         load_model,
+    )
+    from sayso.observing import (
+        ApprovalChange,
+        LedgerOperation,
+        ModelCallBegan,
+        ModelCallEnded,
+        Observer,
+        SlotAwaited,
+        ToolCallBegan,
+        ToolCallEnded,
+        TurnBegan,
+        TurnEnded,
     )
     from sayso.plugins import Plugin
     from sayso.principals import Principal
@@ -172,7 +188,7 @@ _MODULES = {
     "config.variables": "secret_text",
     "errors": (
         "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
-        "ModelError PluginError RequestError Silence StartupError StillRunning Stopping "
+        "ModelError NotGranted PluginError RequestError Silence StartupError StillRunning Stopping "
         "StreamGone StreamUnknown TooLarge ToolInputError TurnError Unauthenticated"
     ),
     "wire.encoding": "encode unbroken",
@@ -184,7 +200,9 @@ _MODULES = {
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
+    "decisions.shapes": "GrantShown shown_grant",
     "hosting": "Host Notes Ruling",
+    "hosting.grants": "Grantable",
     "hosting.resent": "Asked Shown asked",
     "http.access": "check_access",
     "http.authentication": "authenticate",
@@ -195,6 +213,7 @@ _MODULES = {
     "http.sse": "sse_frame sse_reply",
     "installing": "install_line",
     "ledger": "Decision Head LogRow Owner Pending Proposal Reading Store SuspendedTurn Transaction",
+    "ledger.grants": "StandingGrant",
     "ledger.log": "checkpoint log_row",
     "ledger.outbox": "LogPage",
     "ledger.people": "Comment Terms Vote",
@@ -206,6 +225,10 @@ _MODULES = {
     "models": (
         "Ask Attachment Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage "
         "load_model"
+    ),
+    "observing": (
+        "ApprovalChange LedgerOperation ModelCallBegan ModelCallEnded Observer SlotAwaited "
+        "ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
     ),
     "plugins": "Plugin",
     "principals": "Principal",
@@ -232,6 +255,7 @@ __all__ = [
     "AgentEvent",
     "AgentMessage",
     "Approval",
+    "ApprovalChange",
     "ApprovalRequested",
     "Approvals",
     "Ask",
@@ -267,12 +291,15 @@ __all__ = [
     "ExecutedToolCall",
     "ExecutedToolCalls",
     "Failure",
+    "GrantShown",
+    "Grantable",
     "Head",
     "Host",
     "Http",
     "ImageContent",
     "IntermittentUpdate",
     "InvalidRequest",
+    "LedgerOperation",
     "LedgerUnavailable",
     "LocalShell",
     "LogPage",
@@ -280,9 +307,12 @@ __all__ = [
     "Message",
     "MessageAdded",
     "Model",
+    "ModelCallBegan",
+    "ModelCallEnded",
     "ModelCalled",
     "ModelError",
-    "Notes",
+    "NotGranted",
+    "Observer",
     "Outcome",
     "Owner",
     "Party",
@@ -307,9 +337,11 @@ __all__ = [
     "Shown",
     "Silence",
     "Size",
+    "SlotAwaited",
     "Socket",
     "SourceHost",
     "StandardError",
+    "StandingGrant",
     "StartupError",
     "StillRunning",
     "Stopping",
@@ -326,6 +358,8 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolCallApproved",
+    "ToolCallBegan",
+    "ToolCallEnded",
     "ToolCallRejected",
     "ToolCalls",
     "ToolDefinition",
@@ -337,6 +371,8 @@ __all__ = [
     "ToolStart",
     "Transaction",
     "Turn",
+    "TurnBegan",
+    "TurnEnded",
     "TurnError",
     "URLConfig",
     "Unauthenticated",
@@ -367,6 +403,7 @@ __all__ = [
     "running",
     "secret_text",
     "serve",
+    "shown_grant",
     "sse_frame",
     "sse_reply",
     "standard_error",

@@ -17,8 +17,10 @@ from sayso.gate import Gate
 from sayso.ledger import Proposal
 from sayso.ledger.record import Ledger
 from sayso.models import Ask, Model, ModelEvent
-from sayso.models.calling import stream_of
+from sayso.models.calling import events_later, stream_of
 from sayso.models.usage import Price
+from sayso.observing.calls import observed_stream
+from sayso.observing.observers import Observers
 from sayso.plugins import Plugins
 from sayso.plugins.discovery import AGENT
 from sayso.slots import Slots
@@ -56,6 +58,7 @@ class Engine:
     limits: LimitSettings
     slots: Slots
     approvals: ApprovalSettings
+    observers: Observers = field(default_factory=Observers)
     stream: Callable[[Ask], AsyncIterator[ModelEvent]] | None = field(init=False)
     intercepts: bool = field(init=False)
     """Whether there are request interceptors; `holds`: response interceptors, `events_on`: event
@@ -68,6 +71,9 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.stream = stream_of(self.model, self.code)
+        if self.observers.counts or self.observers.model_call:
+            stream = self.stream or partial(events_later, model=self.model, code=self.code)
+            self.stream = observed_stream(self.observers, self.model, stream, self.price)
         # Computed once: the plugins of a service do not change, and each turn asks.
         self.intercepts = bool(self.plugins.implementations("intercept_request"))
         self.holds = bool(self.plugins.implementations("intercept_response"))

@@ -12,6 +12,7 @@
     │   ├── UnknownHost              421  a page decides under a name that is not the service's
     │   ├── Unauthenticated          401  no principal for the credentials
     │   ├── NoAuthentication         403  what needs `[auth]` is asked for without it
+    │   ├── NotGranted               403  the caller may not give or revoke this standing grant
     │   ├── ApprovalsPending         409  a new message while calls wait for a decision
     │   ├── StreamUnknown            404  no such stream of this caller is kept here
     │   ├── StreamTaken              409  a stream of this id is kept already
@@ -164,6 +165,28 @@ class NoAuthentication(RequestError):
             "this needs [auth], since anybody, and any tool of the agent, could decide here; set "
             "it, or set server.host to 127.0.0.1 and use the token that the start prints"
         )
+
+
+class NotGranted(RequestError):
+    """The caller may not give or revoke a standing grant; `code` says why."""
+
+    status = 403
+
+    _WORDS: ClassVar[Mapping[str, str]] = {
+        "GRANTS_OFF": "standing grants are off here; see approvals.grants",
+        "AGENT": "an agent gives and revokes no standing grant; a person has to",
+        "NOT_A_PERSON": "only persons give standing grants; see [auth.people]",
+        "OWN_REQUEST": "the holder of a standing grant must be somebody else than its giver",
+        "NOT_AN_APPROVER": "the rule for these calls names others who may approve them",
+        "NOT_FOUND": "you may not approve calls of this holder; see approvals.deciders",
+        "QUORUM": "the rule for these calls wants several approvals, and a grant is only one",
+        "DENIED": "a rule of this service forbids these calls",
+        "NOT_GRANTABLE": "the tool is marked as destructive, or its rule excludes standing grants",
+    }
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        super().__init__(self._WORDS[code])
 
 
 class ApprovalsPending(RequestError):

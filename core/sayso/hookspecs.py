@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from sayso.context import RequestContext
     from sayso.hosting import Host
+    from sayso.observing import Observer
     from sayso.wire.events import AgentEvent
     from sayso.wire.messages import AgentMessage, ChatRequest
 
@@ -77,6 +78,16 @@ def on_event(event: AgentEvent, host: Host) -> None:
 
 
 @hookspec
+def observe(host: Host) -> Observer | None:
+    """Return an `Observer`, which sees turns, model calls, tools and approvals, or None.
+
+    Called once in each process while the service is made: of `host` only `agent`, `config`,
+    `model`, `plugins` and `state_dir` exist then; keep it for later. The methods of the observer
+    are never awaited; an exception of one is logged and has no other effect.
+    """
+
+
+@hookspec
 def lifespan(host: Host) -> AbstractAsyncContextManager[Any]:
     """Return an async context manager around the service's life, on the server's loop.
 
@@ -116,6 +127,7 @@ HOOKS: tuple[str, ...] = (
     "intercept_request",
     "intercept_response",
     "on_event",
+    "observe",
     "lifespan",
     "resources",
     "authenticate",

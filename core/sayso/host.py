@@ -23,16 +23,15 @@ from typing import Any
 from sayso.addresses import hide_credentials
 from sayso.agent import Agent, as_agent
 from sayso.config import Config, state_dir
-from sayso.config.tokens import bearer_tokens
 from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
 from sayso.decisions.direct import DirectCalls
 from sayso.decisions.elsewhere import Elsewhere
+from sayso.decisions.granting import Grants
 from sayso.decisions.recorded import Recorded
 from sayso.decisions.replicas import announced
 from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
-from sayso.gate import Gate
 from sayso.hosting.buffers import Buffers
 from sayso.hosting.streams import EventStream, Sink
 from sayso.hosting.watch import TurnWatch
@@ -40,14 +39,19 @@ from sayso.impossible import check_rules
 from sayso.ledger.purging import purge_regularly
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
+from sayso.ledger.sweeping import sweep_regularly
 from sayso.models import Model, never_blocks
 from sayso.models.choosing import chosen_model
 from sayso.models.prices import price_table
+from sayso.observing.calls import gate_of
+from sayso.observing.record import store_of
+from sayso.observing.turns import turn_of
 from sayso.plugins import Plugins
+from sayso.plugins.observers import observers_of
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
 from sayso.policy import Policy
-from sayso.principals import Directory, Principal
+from sayso.principals import Directory
 from sayso.slots import PATIENCE, Slots
 from sayso.start_lines import start_lines
 from sayso.turns.output import Gathered
@@ -77,7 +81,7 @@ class ServiceHost:
         self.extras = dict(extras or {})
         self.directory = Directory(config.auth)
         self.start_token = secrets.token_urlsafe(24)
-        self.tokens = _tokens(config, self.directory)
+        self.tokens = self.directory.tokens(config)
         self.agent = agent
         self.config = config
         self.plugins = plugins
@@ -94,7 +98,10 @@ class ServiceHost:
         self.policy = Policy(config.approvals.rules, guarded=self.guarded)
         self.policy.check(agent)
         check_rules(self.policy, config, self.tokens, plugins)
-        self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
+        self.observers = observers_of(plugins, self)
+        self.gate = gate_of(self.observers)(
+            self.code, self.policy, output_limit=config.limits.tool_output
+        )
         self.ledger = self._ledger()
         self._turns = TurnWatch()
         self._cut_off = False
@@ -112,11 +119,14 @@ class ServiceHost:
             plugins=plugins,
             host=self,
             limits=config.limits,
-            slots=Slots(config.limits.turns),
+            slots=Slots(config.limits.turns, self.observers.slot),
             approvals=config.approvals,
+            observers=self.observers,
         )
+        self._run_turn = turn_of(self.observers, agent.name, partial(run_turn, self.engine))
         self.calls = DirectCalls(self.engine)
         self.record = Recorded(self.engine)
+        self.grants = Grants(self.engine)
 
     @classmethod
     def create(
@@ -196,16 +206,21 @@ class ServiceHost:
         self._drained_by = None
 
     def _ledger(self) -> Ledger:
-        return ledger_of(self.config, self.agent.id, for_callable=self.agent.function is not None)
+        is_callable = self.agent.function is not None
+        seen = store_of(self.observers)
+        return ledger_of(self.config, self.agent.id, for_callable=is_callable, seen=seen)
 
     def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         """The work that runs beside the turns for as long as the service lives."""
-        purging = partial(purge_regularly, self.ledger, self.config.approvals)
-        if self.config.approvals.run == "caller" or self.agent.function is not None:
-            return [purging]
-        elsewhere = Elsewhere(self.engine)
-        self.engine.on_approved = elsewhere.approved
-        return [purging, elsewhere.run]
+        works: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            partial(purge_regularly, self.ledger, self.config.approvals),
+            partial(sweep_regularly, self.ledger),
+        ]
+        if self.config.approvals.run == "service" and self.agent.function is None:
+            elsewhere = Elsewhere(self.engine)
+            self.engine.on_approved = elsewhere.approved
+            works.append(elsewhere.run)
+        return works
 
     async def _finish_background(self, seconds: float) -> None:
         """Let claimed calls end and be recorded, for at most `seconds`."""
@@ -276,7 +291,7 @@ class ServiceHost:
         at_home = self._blocks_at_once and self.workers.calm and self.engine.slots.free
         more = beyond_text(request.messages)
         involved = bool(more) and carries_calls(more)
-        run = partial(run_turn, self.engine, request, more, caller, sink, involved=involved)
+        run = partial(self._run_turn, request, more, caller, sink, involved=involved)
         if at_home and not involved:
             work = partial(run, timed=False)
             started = StartedTurn(self.workers.spawn(work), monotonic() + seconds + 0.5)
@@ -387,16 +402,6 @@ def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
         is_async = is_coroutine_function(function) or is_async_generator_function(function)
         straight = not around or is_async
     return straight and all(map(is_coroutine_function, around))
-
-
-def _tokens(config: Config, directory: Directory) -> dict[Principal, bytes]:
-    """The token of each principal, with all facts about it."""
-    if config.auth.scheme != "bearer":
-        return {}
-    return {
-        directory.known(Principal(name, groups=token.groups), "bearer"): token.encoded
-        for name, token in bearer_tokens(config).items()
-    }
 
 
 def _counted(left: tuple[int, int]) -> str:

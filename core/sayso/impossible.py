@@ -31,6 +31,11 @@ def check_rules(
         all=[*tokens, *mapped] if auth.scheme == "bearer" and not hooks else None,
         people=bool(auth.people or persons or others),
     )
+    if config.approvals.grants and not known.guarded:
+        raise ConfigError(
+            "approvals.grants needs to know who gives a grant, and nobody has to say who they are; "
+            "set [auth]"
+        )
     for number, rule in enumerate(policy.rules, 1):
         terms = terms_of(rule)
         for why in _why(terms, known) if terms else ():

@@ -55,6 +55,7 @@ def test_the_recorded_reply_survives_a_restart(nursery: Nursery, tmp_path: Path)
     assert len(lines(tmp_path, "asks")) == 2
 
 
+@pytest.mark.slow
 def test_every_worker_gives_the_recorded_reply(tmp_path: Path) -> None:
     with commanded(tmp_path, CONFIG, OPTIONS=json.dumps({"workers": 3})) as process:
         messages = deciding(process.client.chat(user("wipe")))

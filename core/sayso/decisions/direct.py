@@ -16,6 +16,7 @@ from sayso.context import Caller, RequestContext, hidden_line
 from sayso.conversation import approvals
 from sayso.decisions.deed import tool_deed
 from sayso.decisions.direct_decision import DirectDecision, Ran
+from sayso.decisions.granting import Grants
 from sayso.decisions.places import place
 from sayso.decisions.requested import proposal, requester, stands_alone
 from sayso.decisions.waiting import Waiting, settled, undone
@@ -124,6 +125,7 @@ class DirectCalls:
         platform: PlatformContext | None = None,
     ) -> Proposal:
         """Record a gated call as PENDING and return it; nobody can see it before it is recorded.
+        It is APPROVED at once if a standing grant covers it; `decide` then runs it.
 
         It can be decided over every protocol by its id. Raises ToolInputError for wrong input, and
         where a rule forbids the call.
@@ -148,12 +150,14 @@ class DirectCalls:
             **deed,
         )
 
-        async def work() -> None:
+        async def work() -> Proposal:
+            for granted in await Grants(self._engine).approved([row], platform):
+                return granted
             await self._engine.ledger.propose(None, [row])
             await self._engine.fire(ApprovalRequested([approvals.approval(row)]))
+            return row
 
-        await self._engine.code.workers.on_engine_loop(work)
-        return row
+        return await self._engine.code.workers.on_engine_loop(work)
 
     async def decide(
         self,

@@ -15,6 +15,7 @@ from sayso.config import Config
 from sayso.context import Caller
 from sayso.gate import Outcome
 from sayso.hosting.buffers import Buffers
+from sayso.hosting.grants import Grants
 from sayso.hosting.streams import EventStream, Sink
 from sayso.ledger import Proposal, Transaction
 from sayso.ledger.freezing import Frozen
@@ -348,6 +349,11 @@ class Host(Protocol):
     @property
     def record(self) -> Record:
         """The record of proposals, and its log."""
+        ...
+
+    @property
+    def grants(self) -> Grants:
+        """The standing grants."""
         ...
 
     @property

@@ -55,6 +55,8 @@ class Decision:
     """The approver, the time, the protocol and the address of a decision.
 
     `who` is the authenticated principal, or else the message's `user`; then `claimed` is true.
+    `grant` is the id of the standing grant that made it, if one did.
+    `trace` is the `traceparent` of the request that decided, empty unless an observer gives one.
     """
 
     approved: bool
@@ -65,6 +67,8 @@ class Decision:
     address: str | None = None
     reason: str | None = None
     through_approvals: bool = False
+    grant: str = ""
+    trace: str = ""
 
 
 @dataclass(slots=True)
@@ -85,7 +89,8 @@ class Proposal:
 
     `person` is whose principal proposed it, `terms` what its rule demands, `votes` who has approved
     it while others are still needed, `editors` who has changed its input. An `unattended` call
-    needs nothing of its caller's, so the service may start it.
+    needs nothing of its caller's, so the service may start it. `trace` is the `traceparent` of the
+    request that proposed it, empty unless an observer gives one.
     """
 
     id: str
@@ -134,6 +139,7 @@ class Proposal:
     earlier: list[str] = field(default_factory=list)
     refusals: int = 0
     rests: float = 0.0
+    trace: str = ""
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -321,6 +327,12 @@ class Transaction(Protocol):
         `after` (`created`, `position` and id). Their contents are not read."""
         ...
 
+    def due(self, limit: int = 1_000) -> list[str]:
+        """The ids of at most `limit` calls that time has ended: PENDING and APPROVED ones that
+        expire at `now` or earlier, and EXECUTING ones whose lease does. `Ledger.settle` records
+        that."""
+        ...
+
     def put(self, proposal: Proposal) -> None:
         """Insert the proposal, or replace the one with its id."""
         ...
@@ -340,6 +352,12 @@ class Transaction(Protocol):
     def note(self, name: str, text: str | None) -> None:
         """Keep a note under this name, in place of the one before; None removes it. Names are
         printable ASCII."""
+        ...
+
+    def swap(self, name: str, old: str | None, new: str | None) -> bool:
+        """Replace the note under this name if its text is still `old`, and return whether it was;
+        None stands for no note, in one of the two places. If it was, nobody else can change the
+        note before the transaction ends."""
         ...
 
     def append_log(self, chain: int, entry: dict[str, Any]) -> None:

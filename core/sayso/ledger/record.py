@@ -40,6 +40,7 @@ from sayso.ledger.choices import (
 from sayso.ledger.claiming import Claiming
 from sayso.ledger.claims import suspend_again
 from sayso.ledger.freezing import Freezing
+from sayso.ledger.grants import Granting
 from sayso.ledger.holdings import Holdings
 from sayso.ledger.lease import Lease
 from sayso.ledger.lease_clock import LeaseClock
@@ -92,6 +93,7 @@ class Ledger:
         self._writes = Writes(store)
         self._claiming = Claiming(store, self._rules, self._lease, self._writes, held)
         self.freezing = Freezing()
+        self.grants = Granting(store, self._rules, self.freezing)
 
     def visible(self, row: Proposal | Pending, who: Requester) -> bool:
         """Whether the proposal exists for `who`."""

@@ -87,6 +87,9 @@ class PostgresRows:
             raise PluginError(
                 f"the A2A tasks cannot be kept beside the ledger: {error.__cause__}"
             ) from None
+        except PluginError:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Close the connections after what was asked of them is done."""
@@ -166,8 +169,12 @@ class PostgresRows:
             tcp_user_timeout=5000,
             application_name="sayso-a2a",
         )
+        lost: Connection | None = getattr(self._own, "db", None)
+        if lost is not None:
+            self._open.remove(lost)
         self._own.db = db
-        self._open = [each for each in self._open if not each.closed] + [db]
+        # Several threads connect at once: each changes the list in one step of its own.
+        self._open.append(db)
         return db
 
     def _make_tables(self, db: Connection, now: float) -> None:

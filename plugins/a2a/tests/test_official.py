@@ -932,6 +932,7 @@ def test_database_store_of_the_sdk_keeps_tasks(tmp_path: Path, cluster: Cluster)
     assert not (tmp_path / "state" / "a2a-tasks.db").exists()
 
 
+@pytest.mark.slow
 def test_many_sends_keep_a_bounded_number_of_tasks(serve: Serve, cluster: Cluster) -> None:
     service = serve(cluster.agent, adapter="a2a", max_tasks=20)
     rpc = Rpc(service)

@@ -6,6 +6,7 @@ from typing import Any, NotRequired
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
+from sayso import GrantShown
 from sayso_approvals import bodies, shapes
 
 Operation = dict[str, Any]
@@ -40,6 +41,12 @@ class Summary(TypedDict):
     mine: int
     oldest: str | None
     frozen: FrozenShown | None
+
+
+class Granted(TypedDict):
+    """The standing grants that exist for the caller, the newest first."""
+
+    grants: list[GrantShown]
 
 
 class Result(TypedDict):
@@ -117,7 +124,8 @@ _RESUME = {
 _REFUSALS = {
     "401": "the credentials are missing or wrong",
     "403": "AUTH_REQUIRED without authentication on an address that others reach; else AGENT, "
-    "NOT_AN_APPROVER, OWN_REQUEST, NOT_THE_REQUESTER, NOT_A_PERSON or NOT_AN_AUDITOR",
+    "NOT_AN_APPROVER, OWN_REQUEST, NOT_THE_REQUESTER, NOT_A_PERSON or NOT_AN_AUDITOR; for "
+    "grants also GRANTS_OFF, QUORUM, DENIED, NOT_GRANTABLE or NOT_FOUND",
     "404": "there is no such call for this caller",
     "422": "a parameter, the body or the decision is refused: approval_changed, "
     "approval_expired, approval_conflict, approval_not_allowed, approval_reason_required",
@@ -133,6 +141,9 @@ _PATHS: Mapping[tuple[str, str], tuple[str, Any, Any, list[dict[str, Any]]]] = {
     ),
     ("/approvals/decisions", "POST"): ("Decides several", Results, bodies.DecisionsBody, []),
     ("/approvals/freeze", "POST"): ("Stops all starts", Freeze, bodies.FreezeBody, []),
+    ("/approvals/grants", "GET"): ("Lists standing grants", Granted, None, []),
+    ("/approvals/grants", "POST"): ("Gives a standing grant", GrantShown, bodies.GrantBody, []),
+    ("/approvals/grants/{id}", "DELETE"): ("Revokes a standing grant", GrantShown, None, []),
     ("/approvals/{id}", "GET"): (
         "Shows one call, or waits for a change",
         shapes.Detail,

@@ -6,19 +6,16 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sayso import (
-    BodyReader,
     Caller,
     Host,
     InvalidRequest,
     Principal,
     Proposal,
     Ruling,
-    read_body,
     standard_error,
 )
 from sayso_approvals import listing, shapes
@@ -34,6 +31,7 @@ from sayso_approvals.bodies import (
 )
 from sayso_approvals.events import events
 from sayso_approvals.feed import Feed
+from sayso_approvals.reading import body_of
 from sayso_approvals.refusals import NotAllowed, NotFound, SeenRequired
 from sayso_approvals.replies import reply
 
@@ -107,19 +105,19 @@ class Inbox:
 
     async def decide(self, request: Request, caller: Caller) -> Response:
         """The decision on one call; returns the call in its new state."""
-        body = await self._body(request, DECISION)
+        body = await body_of(self.host, request, DECISION)
         row = await self._found(request, caller)
         return self._detail(await self._decided(row, body, caller), caller)
 
     async def decide_several(self, request: Request, caller: Caller) -> Response:
         """Several decisions: all of them in one transaction, or each by itself."""
-        body = await self._body(request, DECISIONS)
+        body = await body_of(self.host, request, DECISIONS)
         answer = self._all if body.mode == "all" else self._each
         return reply({"results": await answer(body, caller)})
 
     async def freeze(self, request: Request, caller: Caller) -> Response:
         """All starts are stopped, or allowed again."""
-        body = await self._body(request, FREEZE)
+        body = await body_of(self.host, request, FREEZE)
         who = caller.principal
         is_person = isinstance(who, Principal) and who.person is not None and who.kind != "agent"
         if self.host.guarded and not is_person:
@@ -132,7 +130,7 @@ class Inbox:
 
     async def comment(self, request: Request, caller: Caller) -> Response:
         """Add a comment; returns the call in its new state."""
-        body = await self._body(request, COMMENT)
+        body = await body_of(self.host, request, COMMENT)
         await self._found(request, caller)
         id_ = request.path_params["id"]
         if (row := await self.host.record.comment(id_, caller, body.text)) is None:
@@ -142,7 +140,7 @@ class Inbox:
 
     async def withdraw(self, request: Request, caller: Caller) -> Response:
         """The caller withdraws its own call; returns the call in its new state."""
-        body = await self._body(request, WITHDRAW)
+        body = await body_of(self.host, request, WITHDRAW)
         row = await self._found(request, caller)
         if not shapes.is_own(row, caller):
             raise NotAllowed("NOT_THE_REQUESTER")
@@ -189,12 +187,6 @@ class Inbox:
             return await self.host.record.log(cursor, limit)
         except ValueError as error:
             raise InvalidRequest.at(["query", "cursor"], "value_error", str(error)) from None
-
-    async def _body(self, request: Request, reader: BodyReader[Any]) -> Any:
-        limits = self.host.config.limits
-        raw = await read_body(request.scope, request.receive, limits.body)
-        made: BaseModel = reader.read(raw, limits.nesting, limits.values)
-        return made
 
     async def _found(self, request: Request, caller: Caller) -> Proposal:
         row = await self.host.calls.look(request.path_params["id"], caller)

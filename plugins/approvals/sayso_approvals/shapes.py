@@ -33,7 +33,8 @@ class VoteShown(TypedDict):
 
 
 class DecisionShown(TypedDict):
-    """The decision: its author, the protocol, and whether the author's name is only claimed."""
+    """The decision: its author, the protocol, and whether the author's name is only claimed;
+    `grant` is the id of the standing grant that made it."""
 
     approved: bool
     who: str | None
@@ -41,6 +42,7 @@ class DecisionShown(TypedDict):
     protocol: str
     reason: str | None
     at: str
+    grant: str | None
 
 
 class CommentShown(TypedDict):
@@ -246,4 +248,5 @@ def _decision(row: Proposal) -> DecisionShown | None:
         "protocol": given.protocol,
         "reason": given.reason,
         "at": iso(given.at),
+        "grant": given.grant or None,
     }

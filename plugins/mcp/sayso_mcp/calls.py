@@ -26,7 +26,7 @@ from sayso import (
 )
 from sayso_mcp import questions, waiting
 from sayso_mcp.content import check_json, result_of, said, unknown, without_nulls
-from sayso_mcp.endings import edited, ended
+from sayso_mcp.endings import ended, noted
 from sayso_mcp.outputs import output_schema, typed
 from sayso_mcp.peers import Context, Peer, Remembered, caller_of, is_modern, peer_of
 from sayso_mcp.person import Person
@@ -243,7 +243,8 @@ class _Call:
     def _has_a_way(self) -> bool:
         """Whether anybody could decide at all; if the ledger is shared, this may be another
         process."""
-        elsewhere = self.settings.approvals == "inbox" or self.settings.page
+        grants = self.host.config.approvals.grants
+        elsewhere = self.settings.approvals == "inbox" or self.settings.page or grants
         return bool(self.person.is_there or elsewhere or self.host.shares_ledger)
 
     def _round(self) -> tuple[str | None, types.ElicitResult | None]:
@@ -358,7 +359,7 @@ class _Call:
                 "proposed"
             )
             return self._still(f"{why}; call the tool again")
-        return edited(row, self._shown(ran[0])) if ran else self._ended(row)
+        return noted(row, self._shown(ran[0])) if ran else self._ended(row)
 
     async def _refused(self, id_: str, error: InvalidRequest) -> types.CallToolResult:
         """Why a decision does not count; for a call that was already decided, how it stands."""

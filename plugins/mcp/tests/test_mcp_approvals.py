@@ -226,18 +226,24 @@ def test_concurrent_replays_run_once(serve: Any, raw: Any) -> None:
 
 
 @ERAS
-def test_no_here_and_yes_elsewhere_is_not_told_as_a_success(serve: Any, era: str) -> None:
+def test_no_here_after_yes_elsewhere_is_told_as_it_ended(serve: Any, era: str) -> None:
+    """The first decision counts. The service may see it before the client's answer comes, and runs
+    the call then."""
+
     async def run() -> None:
         async def no(context: Any, params: Any) -> types.ElicitResult:
             [row] = await served.proposals()
             await served.host.calls.decide(row.id, Caller("console"), approved=True, run=False)
             return types.ElicitResult(action="decline")
 
-        async with serve() as served, served.client(era, elicitation_callback=no) as client:
+        only_here = {"approvals_": {"run": "caller"}}
+        async with (
+            serve(**only_here) as served,
+            served.client(era, elicitation_callback=no) as client,
+        ):
             result = await client.call_tool("delete_pod", POD)
-            assert result.is_error
-            assert "Not run" in text(result)
-            assert served.ran.calls == []
+            assert result.is_error is (served.ran.calls == [])
+            assert ("Not run" in text(result)) is result.is_error
 
     asyncio.run(run())
 
