@@ -312,6 +312,7 @@ __all__ = [
     "ModelCalled",
     "ModelError",
     "NotGranted",
+    "Notes",
     "Observer",
     "Outcome",
     "Owner",

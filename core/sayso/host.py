@@ -51,7 +51,7 @@ from sayso.plugins.observers import observers_of
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
 from sayso.policy import Policy
-from sayso.principals import Directory
+from sayso.principals import Directory, Principal
 from sayso.slots import PATIENCE, Slots
 from sayso.start_lines import start_lines
 from sayso.turns.output import Gathered

@@ -99,13 +99,17 @@ class Endpoints:
 
     async def _read(self, request: Request, parse: Callable[[str], Any]) -> Any:
         try:
-            raw = await read_body(request.scope, request.receive, _LARGEST)
+            raw = await read_body(request.scope, request.receive, _LARGEST, takes=_is_taken)
         except RequestError as error:
             return Response(status_code=error.status)
         with suppress(ValueError, UnicodeDecodeError, RecursionError):
             if self._verifier.is_valid_request(raw, dict(request.headers)):
                 return parse(raw.decode())
         return Response("the signature or the body is not valid", 401)
+
+
+def _is_taken(kind: bytes) -> bool:
+    return kind.partition(b";")[0] in (b"application/json", b"application/x-www-form-urlencoded")
 
 
 def _form(text: str) -> Any:

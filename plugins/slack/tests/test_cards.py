@@ -96,10 +96,10 @@ def service(workspace: FakeSlack) -> Iterator[Service]:
         yield running
 
 
-def propose(service: Service, name: str = "delete", who: str = "desk", **given: Any) -> Proposal:
+def propose(service: Service, tool: str = "delete", who: str = "desk", **given: Any) -> Proposal:
     """A call that a principal proposes, recorded."""
     input = given or {"path": "report.pdf"}
-    work = service.host.calls.propose(name, input, Caller("mcp", Principal(who)))
+    work = service.host.calls.propose(tool, input, Caller("mcp", Principal(who)))
     return asyncio.run(work)
 
 
@@ -149,6 +149,7 @@ def test_a_repeated_press_changes_nothing_and_is_answered_with_the_decision(
     for _ in range(3):
         workspace.send("interactive", payload)
     until(lambda: row_of(service, row.id).state == "APPROVED")
+    workspace.send("interactive", payload)
     told = f"{TEAM}|U2BOB"
     until(lambda: [m for m in workspace.of("chat.postEphemeral") if told in m["text"]])
     assert row_of(service, row.id).state == "APPROVED"
@@ -275,7 +276,8 @@ def test_signed_requests_decide_without_a_token_and_no_others_do() -> None:
             payload = press(card, buttons(card)["Approve"])
             old = post(running, "/slack/interactions", payload, at=time.time() - 301)
             assert old.status == 401
-            forged = running.request("POST", "/slack/interactions", json.dumps(payload))
+            kind = {"Content-Type": "application/json"}
+            forged = running.request("POST", "/slack/interactions", json.dumps(payload), kind)
             assert forged.status == 401
             assert running.post("/api/chat", {"messages": []}).status == 401
             assert row_of(running, row.id).state == "PENDING"
