@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sayso.config import Config, load_config, state_dir
     from sayso.config.settings import Duration, Size
     from sayso.config.targets import load_agent
+    from sayso.config.variables import secret_text
     from sayso.context import Caller, DecidedCall, RequestContext
     from sayso.decisions.shapes import GrantShown, shown_grant
     from sayso.errors import (
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from sayso.gate import Outcome
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
-    from sayso.hosting import Host, Ruling
+    from sayso.hosting import Host, Notes, Ruling
     from sayso.hosting.grants import Grantable
     from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
     )
     from sayso.plugins import Plugin
     from sayso.principals import Principal
+    from sayso.screening import Screening
     from sayso.server import serve
     from sayso.service.stderr import StandardError
     from sayso.threaded import running
@@ -184,6 +186,7 @@ _MODULES = {
     "config": "Config load_config state_dir",
     "config.settings": "Duration Size",
     "config.targets": "load_agent",
+    "config.variables": "secret_text",
     "errors": (
         "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
         "ModelError NotGranted PluginError RequestError Silence StartupError StillRunning Stopping "
@@ -199,7 +202,7 @@ _MODULES = {
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
     "decisions.shapes": "GrantShown shown_grant",
-    "hosting": "Host Ruling",
+    "hosting": "Host Notes Ruling",
     "hosting.grants": "Grantable",
     "hosting.resent": "Asked Shown asked",
     "http.access": "check_access",
@@ -232,6 +235,7 @@ _MODULES = {
     "plugins": "Plugin",
     "principals": "Principal",
     "wire.requests": "parse_request",
+    "screening": "Screening",
     "server": "serve",
     "service.stderr": "StandardError",
     "wire.session": "Session",
@@ -310,6 +314,7 @@ __all__ = [
     "ModelCalled",
     "ModelError",
     "NotGranted",
+    "Notes",
     "Observer",
     "Outcome",
     "Owner",
@@ -329,6 +334,7 @@ __all__ = [
     "Result",
     "Ruling",
     "SaysoError",
+    "Screening",
     "ServiceHost",
     "Session",
     "Shown",
@@ -399,6 +405,7 @@ __all__ = [
     "pretty",
     "read_body",
     "running",
+    "secret_text",
     "serve",
     "shown_grant",
     "sse_frame",
