@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from sayso.config.settings import Duration, Size
     from sayso.config.targets import load_agent
     from sayso.context import Caller, DecidedCall, RequestContext
-    from sayso.decisions.shapes import GrantShown, shown_grant
+    from sayso.decisions.filters import CallFilter
+    from sayso.decisions.shapes import (
+        GrantShown,
+        ShownCall,
+        ShownItem,
+        View,
+        iso,
+        shown_call,
+        shown_grant,
+        shown_item,
+    )
     from sayso.errors import (
         AgentError,
         Blocked,
@@ -197,7 +207,8 @@ _MODULES = {
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
-    "decisions.shapes": "GrantShown shown_grant",
+    "decisions.filters": "CallFilter",
+    "decisions.shapes": "GrantShown ShownCall ShownItem View iso shown_call shown_grant shown_item",
     "hosting": "Host Ruling",
     "hosting.grants": "Grantable",
     "hosting.resent": "Asked Shown asked",
@@ -262,6 +273,7 @@ __all__ = [
     "BodyReader",
     "Busy",
     "Call",
+    "CallFilter",
     "Caller",
     "ChatEndpoint",
     "ChatRequest",
@@ -330,6 +342,8 @@ __all__ = [
     "ServiceHost",
     "Session",
     "Shown",
+    "ShownCall",
+    "ShownItem",
     "Silence",
     "Size",
     "SlotAwaited",
@@ -372,6 +386,7 @@ __all__ = [
     "URLConfig",
     "Unauthenticated",
     "Usage",
+    "View",
     "Vote",
     "__version__",
     "asked",
@@ -385,6 +400,7 @@ __all__ = [
     "hidden_trace",
     "hookimpl",
     "install_line",
+    "iso",
     "load_agent",
     "load_config",
     "load_model",
@@ -397,7 +413,9 @@ __all__ = [
     "read_body",
     "running",
     "serve",
+    "shown_call",
     "shown_grant",
+    "shown_item",
     "sse_frame",
     "sse_reply",
     "standard_error",

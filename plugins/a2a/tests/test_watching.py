@@ -21,7 +21,14 @@ class Calls:
 
     async def settled(self, ids: Sequence[str], caller: Any, wait: float) -> list[Any]:
         return [
-            SimpleNamespace(id=id_, kind="tool_call", state=self.state, revision=1, decision=None)
+            SimpleNamespace(
+                id=id_,
+                kind="tool_call",
+                state=self.state,
+                revision=1,
+                seen="sha256:1",
+                decision=None,
+            )
             for id_ in ids
         ]
 

@@ -6,8 +6,8 @@ from typing import Any, NotRequired
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from sayso import GrantShown
-from sayso_approvals import bodies, shapes
+from sayso import GrantShown, ShownCall, ShownItem
+from sayso_approvals import bodies
 
 Operation = dict[str, Any]
 
@@ -15,7 +15,7 @@ Operation = dict[str, Any]
 class Listed(TypedDict):
     """A page of calls; `next` is the `cursor` of the following page, null at the end."""
 
-    approvals: list[shapes.Item]
+    approvals: list[ShownItem]
     next: str | None
 
 
@@ -55,7 +55,7 @@ class Result(TypedDict):
 
     id: str
     status: int
-    approval: NotRequired[shapes.Item]
+    approval: NotRequired[ShownItem]
     error: NotRequired[dict[str, Any]]
 
 
@@ -146,13 +146,13 @@ _PATHS: Mapping[tuple[str, str], tuple[str, Any, Any, list[dict[str, Any]]]] = {
     ("/approvals/grants/{id}", "DELETE"): ("Revokes a standing grant", GrantShown, None, []),
     ("/approvals/{id}", "GET"): (
         "Shows one call, or waits for a change",
-        shapes.Detail,
+        ShownCall,
         None,
         _WAIT,
     ),
-    ("/approvals/{id}/decision", "POST"): ("Decides", shapes.Detail, bodies.DecisionBody, []),
-    ("/approvals/{id}/comments", "POST"): ("Comments", shapes.Detail, bodies.CommentBody, []),
-    ("/approvals/{id}/withdraw", "POST"): ("Takes back", shapes.Detail, bodies.WithdrawBody, []),
+    ("/approvals/{id}/decision", "POST"): ("Decides", ShownCall, bodies.DecisionBody, []),
+    ("/approvals/{id}/comments", "POST"): ("Comments", ShownCall, bodies.CommentBody, []),
+    ("/approvals/{id}/withdraw", "POST"): ("Takes back", ShownCall, bodies.WithdrawBody, []),
 }
 
 

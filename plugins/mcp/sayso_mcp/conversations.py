@@ -154,7 +154,7 @@ def _decision(row: Proposal, answer: Answer) -> Wire:
         # The person at the client has seen this input.
         decision["input"] = row.input
     else:
-        decision["seen"] = row.revision
+        decision["seen"] = row.seen
     if answer.approved:
         return {**decision, "execute": True, "reason": answer.reason}
     return {**decision, "rejection_reason": answer.reason or "no reason given"}
