@@ -127,6 +127,8 @@ _REFUSALS = {
     "NOT_AN_APPROVER, OWN_REQUEST, NOT_THE_REQUESTER, NOT_A_PERSON or NOT_AN_AUDITOR; for "
     "grants also GRANTS_OFF, QUORUM, DENIED, NOT_GRANTABLE or NOT_FOUND",
     "404": "there is no such call for this caller",
+    "413": "the body is larger than limits.body",
+    "415": "the body is not application/json",
     "422": "a parameter, the body or the decision is refused: approval_changed, "
     "approval_expired, approval_conflict, approval_not_allowed, approval_reason_required",
     "428": "an approval without `seen`",
