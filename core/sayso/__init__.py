@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sayso.config import Config, load_config, state_dir
     from sayso.config.settings import Duration, Size
     from sayso.config.targets import load_agent
+    from sayso.config.variables import secret_text
     from sayso.context import Caller, DecidedCall, RequestContext
     from sayso.decisions.filters import CallFilter
     from sayso.decisions.shapes import (
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from sayso.gate import Outcome
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
-    from sayso.hosting import Host, Ruling
+    from sayso.hosting import Host, Notes, Ruling
     from sayso.hosting.grants import Grantable
     from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from sayso.ledger.log import checkpoint, log_row
     from sayso.ledger.outbox import LogPage
     from sayso.ledger.people import Comment, Terms, Vote
+    from sayso.ledger.voting import needed_approvals
     from sayso.listener.protocol import Http
     from sayso.models import (
         Ask,
@@ -120,6 +122,7 @@ if TYPE_CHECKING:
     )
     from sayso.plugins import Plugin
     from sayso.principals import Principal
+    from sayso.screening import Screening
     from sayso.server import serve
     from sayso.service.stderr import StandardError
     from sayso.threaded import running
@@ -193,6 +196,7 @@ _MODULES = {
     "config": "Config load_config state_dir",
     "config.settings": "Duration Size",
     "config.targets": "load_agent",
+    "config.variables": "secret_text",
     "errors": (
         "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
         "ModelError NotGranted PluginError RequestError Silence StartupError StillRunning Stopping "
@@ -209,7 +213,7 @@ _MODULES = {
     "host": "ServiceHost",
     "decisions.filters": "CallFilter",
     "decisions.shapes": "GrantShown ShownCall ShownItem View iso shown_call shown_grant shown_item",
-    "hosting": "Host Ruling",
+    "hosting": "Host Notes Ruling",
     "hosting.grants": "Grantable",
     "hosting.resent": "Asked Shown asked",
     "http.access": "check_access",
@@ -225,6 +229,7 @@ _MODULES = {
     "ledger.log": "checkpoint log_row",
     "ledger.outbox": "LogPage",
     "ledger.people": "Comment Terms Vote",
+    "ledger.voting": "needed_approvals",
     "wire.masking": "mask",
     "wire.messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
@@ -241,6 +246,7 @@ _MODULES = {
     "plugins": "Plugin",
     "principals": "Principal",
     "wire.requests": "parse_request",
+    "screening": "Screening",
     "server": "serve",
     "service.stderr": "StandardError",
     "wire.session": "Session",
@@ -320,6 +326,7 @@ __all__ = [
     "ModelCalled",
     "ModelError",
     "NotGranted",
+    "Notes",
     "Observer",
     "Outcome",
     "Owner",
@@ -339,6 +346,7 @@ __all__ = [
     "Result",
     "Ruling",
     "SaysoError",
+    "Screening",
     "ServiceHost",
     "Session",
     "Shown",
@@ -406,12 +414,14 @@ __all__ = [
     "load_model",
     "log_row",
     "mask",
+    "needed_approvals",
     "outcomes_of",
     "parse_request",
     "per_loop",
     "pretty",
     "read_body",
     "running",
+    "secret_text",
     "serve",
     "shown_call",
     "shown_grant",

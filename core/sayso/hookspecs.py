@@ -112,8 +112,8 @@ def authenticate(headers: Mapping[str, str], scope: Mapping[str, Any], host: Hos
 
     `headers` has lower-case names. Raise `Unauthenticated` to refuse. Called for every route,
     WebSocket and second port except `/health`, `/ready`, the public agent cards and the static
-    files that a plugin names in `public_paths`. If every plugin returns None and at least one
-    implements the hook, the request is refused with 401.
+    files and signed routes that a plugin names in `public_paths` and `signed_paths`. If every
+    plugin returns None and at least one implements the hook, the request is refused with 401.
     """
 
 

@@ -51,7 +51,7 @@ from sayso.plugins.observers import observers_of
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
 from sayso.policy import Policy
-from sayso.principals import Directory
+from sayso.principals import Directory, Principal
 from sayso.slots import PATIENCE, Slots
 from sayso.start_lines import start_lines
 from sayso.turns.output import Gathered
@@ -87,6 +87,7 @@ class ServiceHost:
         self.plugins = plugins
         self.model = model
         self.buffers = Buffers()
+        self.details: dict[str, Callable[[], Any]] = {}
         self.stopping = False
         self.leaving = False
         """Whether the service ends soon: it still takes turns, but `/ready` sends callers
@@ -231,6 +232,10 @@ class ServiceHost:
 
         await self.workers.on_engine_loop(wait)
 
+    def known(self, principal: Principal) -> Principal:
+        """The principal with all facts that the settings state about it."""
+        return self.directory.known(principal)
+
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
         """Start one turn; its events come from the EventStream, ending with one terminal event."""
         return EventStream(self, request, caller, self._turns.streams)
@@ -301,7 +306,7 @@ class ServiceHost:
 
     def check_threads(self) -> None:
         """Raise TurnError if abandoned calls that never end hold too many threads."""
-        self.gate.abandoned.check(self.config.server.threads, self.workers.blocked)
+        self.code.abandoned.check(self.config.server.threads, self.workers.blocked)
 
     async def check_ledger(self) -> None:
         """Raise LedgerUnavailable if no approval could be recorded, NotStarted before there is a

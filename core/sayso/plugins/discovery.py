@@ -33,6 +33,8 @@ BUILT_IN: Mapping[str, bool] = {
     "console": False,
     "approvals": False,
     "jwt": False,
+    "notify": False,
+    "slack": False,
     "openai_api": False,
     "ui_stream": False,
     "agui": False,
