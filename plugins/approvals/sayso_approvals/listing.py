@@ -37,7 +37,7 @@ class Wanted:
     state: str = "PENDING"
     sort: Literal["expires", "created"] = "expires"
     limit: int = 50
-    calls: CallFilter = CallFilter()
+    calls: CallFilter = CallFilter(state="PENDING")
     mine: bool = False
     cursor: Any = None
 
