@@ -46,7 +46,7 @@ class Where(NamedTuple):
         if self.url is None:
             return None
         service = Service(self.url, self.token)
-        _tell(service.name)
+        _say_what_is_read(service.name)
         return service
 
 
@@ -68,7 +68,7 @@ def listed(where: Where, wanted: CallFilter, limit: int) -> list[tuple[str, list
         return [(service.name, service.calls(wanted.state, limit, filters)[::-1])]
 
     async def work(ledger: Ledger) -> list[Json]:
-        _tell(ledger.store.url)
+        _say_what_is_read(ledger.store.url)
         return [{**shown_item(r, _READER)} for r in await _newest(ledger, wanted, limit)]
 
     return in_each(where.config_file, work)
@@ -81,7 +81,7 @@ def one(where: Where, id: str) -> Json:
         return found
 
     async def work(ledger: Ledger) -> Json:
-        _tell(ledger.store.url)
+        _say_what_is_read(ledger.store.url)
         row = await _settled(ledger, id)
         # A store made before the log had several chains has its older rows in chain 0.
         history = [
@@ -112,14 +112,14 @@ def decided(
         return decided
 
     async def work(ledger: Ledger) -> Json:
-        _tell(ledger.store.url)
+        _say_what_is_read(ledger.store.url)
         return {**shown_call(await _decide(ledger, id, approved, reason, seen), _READER)}
 
     return in_that_of(where.config_file, id, work)
 
 
 def _only_revision(call: Json) -> str:
-    """What an approver of a call that nobody has edited has seen."""
+    """The digest that an approver of a call has seen whose input nobody has edited."""
     if call["revision"] > 1:
         raise SaysoError(
             f"{call['id']}: somebody has changed its input; look at it with sayso approvals show, "
@@ -135,7 +135,7 @@ def grants(where: Where) -> list[tuple[str, list[Json]]]:
         return [(service.name, service.grants())]
 
     async def work(ledger: Ledger) -> list[Json]:
-        _tell(ledger.store.url)
+        _say_what_is_read(ledger.store.url)
         found, now = await ledger.grants.listed()
         return [{**shown_grant(each, now)} for each in found]
 
@@ -156,7 +156,7 @@ def granted(where: Where, wanted: Wanted) -> Json:
         raise SaysoError(str(NotGranted("GRANTS_OFF")))
 
     async def work(ledger: Ledger) -> Json:
-        _tell(ledger.store.url)
+        _say_what_is_read(ledger.store.url)
         row = await _settled(ledger, wanted.call)
         grant = _grant_like(row, wanted)
         if why := ledger.grants.why_not(grant, row):
@@ -252,7 +252,7 @@ def person() -> str:
         return f"uid {os.getuid()}"
 
 
-def _tell(name: str) -> None:
+def _say_what_is_read(name: str) -> None:
     click.echo(f"reading {name}", err=True)
 
 
