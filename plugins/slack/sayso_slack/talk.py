@@ -140,6 +140,9 @@ class Talk:
             if wanted.request is None:
                 await text.add(_restated(wanted.pending))
                 await text.finish()
+                # Without the notice the message stands last, and a turn takes it up that goes on.
+                kept.notices += [text.first] if text.first is not None else []
+                await self._conversations.save(place.key, kept)
                 return
             kept.user = user
             await self._answer(place, caller, wanted.request, text, kept)
@@ -210,10 +213,9 @@ class Talk:
             messages = await self._replies(place)
         if newest is not None:
             messages = [one for one in messages if float(one["ts"]) <= float(newest)]
-        said = [*_said(messages, kept, self._api.user)]
-        if newest is None and (not said or said[-1].shown.role == "user"):
-            said.append(Said(Shown("user", ""), None))
-        return said
+        return _said(
+            [one for one in messages if one["ts"] not in kept.notices], kept, self._api.user
+        )
 
     async def _replies(self, place: Place) -> list[Any]:
         messages: list[Any] = []
