@@ -209,3 +209,62 @@ def test_what_was_decided_elsewhere_goes_on_with_the_next_text(
     said = client.say("well?")
     assert sorted(world.deleted) == [n for n, v in zip(NAMES, verdicts, strict=True) if v]
     assert ("All told." in said) is (None not in verdicts)
+
+
+RULED = """plugins = ["openai_api", "ui_stream", "agui", "a2a", "v2"]
+[server]
+host = "127.0.0.1"
+[auth]
+scheme = "bearer"
+[auth.tokens]
+ann = "token-a"
+bob = "token-b"
+carl = "token-c"
+[auth.principals.ann]
+kind = "person"
+[auth.principals.carl]
+kind = "person"
+[auth.principals.bob]
+kind = "person"
+[plugin.a2a]
+adapter = "a2a"
+[[approvals.rules]]
+tool = "delete"
+approvers = ["bob", "carl"]
+quorum = 2
+"""
+ASKED: Json = {"role": "user", "content": "delete"}
+REQUESTS: dict[str, tuple[str, Json]] = {
+    "chat": ("/v1/chat/completions", {"model": "desk", "messages": [ASKED]}),
+    "responses": ("/v1/responses", {"model": "desk", "input": "delete"}),
+    "ui_stream": (
+        "/ai/chat",
+        {"messages": [{"id": "u", "role": "user", "parts": [{"type": "text", "text": "delete"}]}]},
+    ),
+    "agui": (
+        "/agui",
+        {
+            "threadId": "t",
+            "runId": "r",
+            "messages": [{**ASKED, "id": "u"}],
+            "state": {},
+            "tools": [],
+            "context": [],
+            "forwardedProps": {},
+        },
+    ),
+    "a2a": (
+        "/a2a/rest/message:send?A2A-Version=1.0",
+        {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "delete"}]}},
+    ),
+}
+
+
+@pytest.mark.parametrize("frontend", REQUESTS)
+def test_cards_of_every_frontend_say_who_is_needed(frontend: str) -> None:
+    made = World()
+    path, body = REQUESTS[frontend]
+    with served(made.agent, config=RULED) as service:
+        answer = service.post(path, body, {"Authorization": "Bearer token-a"})
+        assert answer.status == 200, answer.text
+        assert "It needs 2 approvals of bob, carl." in answer.text

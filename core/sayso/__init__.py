@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from sayso.ledger.log import checkpoint, log_row
     from sayso.ledger.outbox import LogPage
     from sayso.ledger.people import Comment, Terms, Vote
+    from sayso.ledger.voting import needed_approvals
     from sayso.listener.protocol import Http
     from sayso.models import (
         Ask,
@@ -217,6 +218,7 @@ _MODULES = {
     "ledger.log": "checkpoint log_row",
     "ledger.outbox": "LogPage",
     "ledger.people": "Comment Terms Vote",
+    "ledger.voting": "needed_approvals",
     "wire.masking": "mask",
     "wire.messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
@@ -396,6 +398,7 @@ __all__ = [
     "load_model",
     "log_row",
     "mask",
+    "needed_approvals",
     "outcomes_of",
     "parse_request",
     "per_loop",

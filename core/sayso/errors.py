@@ -314,13 +314,15 @@ class TurnTimeout(TurnError):
 
 
 class Exhausted(TurnError):
-    """Too many abandoned calls are running; the process should be restarted."""
+    """Too many abandoned calls are running, in all or of one function; restart the process."""
 
     status = 503
     code = "EXHAUSTED"
 
     def __init__(self, count: int, worst: str) -> None:
-        super().__init__(f"{count} abandoned calls go on, most of them of {worst!r}")
+        super().__init__(
+            f"{count} abandoned calls go on, most of them of {worst!r}; only a new process helps"
+        )
 
 
 class LedgerUnavailable(TurnError):

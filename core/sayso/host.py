@@ -306,7 +306,7 @@ class ServiceHost:
 
     def check_threads(self) -> None:
         """Raise TurnError if abandoned calls that never end hold too many threads."""
-        self.gate.abandoned.check(self.config.server.threads, self.workers.blocked)
+        self.code.abandoned.check(self.config.server.threads, self.workers.blocked)
 
     async def check_ledger(self) -> None:
         """Raise LedgerUnavailable if no approval could be recorded, NotStarted before there is a

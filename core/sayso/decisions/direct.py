@@ -141,7 +141,9 @@ class DirectCalls:
         row = proposal(
             requester(caller, given.tenant_name),
             terms=terms,
-            unattended=stands_alone(tool, platform, caller.request_fields or {}),
+            unattended=stands_alone(
+                self._engine.agent, "tool_call", name, platform, caller.request_fields or {}
+            ),
             turn=secrets.token_hex(16),
             call_id=secrets.token_hex(8),
             intent=mask(intent, given.secrets()),

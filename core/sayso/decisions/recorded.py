@@ -12,7 +12,7 @@ from sayso.decisions.requested import requester
 from sayso.engine import Engine
 from sayso.errors import InvalidRequest
 from sayso.hosting import Notes, Ruling
-from sayso.ledger import Proposal, Reading, Transaction, outbox
+from sayso.ledger import Pending, Proposal, Reading, Transaction, outbox
 from sayso.ledger.choices import Choice, Conversation, Requester, name_of
 from sayso.ledger.freezing import Frozen
 from sayso.ledger.log import append, digest
@@ -59,7 +59,7 @@ class Recorded:
         """The result of `work`, which reads and changes the notes of plugins in one transaction."""
         return await self._run(Reading(lambda tx: work(_Notes(tx)), flushed=False))
 
-    def visible(self, row: Proposal, caller: Caller) -> bool:
+    def visible(self, row: Proposal | Pending, caller: Caller) -> bool:
         """Whether the call exists for this caller."""
         return self._engine.ledger.visible(row, requester(caller))
 

@@ -17,7 +17,7 @@ from sayso.gate import Outcome
 from sayso.hosting.buffers import Buffers
 from sayso.hosting.grants import Grants
 from sayso.hosting.streams import EventStream, Sink
-from sayso.ledger import Proposal, Transaction
+from sayso.ledger import Pending, Proposal, Transaction
 from sayso.ledger.freezing import Frozen
 from sayso.ledger.outbox import LogPage
 from sayso.models import Model
@@ -222,7 +222,7 @@ class Record(Protocol):
         """
         ...
 
-    def visible(self, row: Proposal, caller: Caller) -> bool:
+    def visible(self, row: Proposal | Pending, caller: Caller) -> bool:
         """Whether the call exists for this caller."""
         ...
 

@@ -13,6 +13,7 @@ from sayso import hookspecs
 from sayso.errors import PluginError, StartupError, counted, named, nearest
 from sayso.hookspecs import HOOKS, PROJECT
 from sayso.plugins.deadlines import Overdue, interrupted
+from sayso.wire.traces import raised_at
 
 MEND = "mend the plugin, take it out of the configuration, or uninstall it"
 """The way out if an implementation failed at the start."""
@@ -61,7 +62,7 @@ class Impl(NamedTuple):
             raise
         except BaseException as error:
             raise PluginError(
-                f"{self.described}: {self.hook} raised {named(error)}; {MEND}"
+                f"{self.described}: {self.hook} raised {named(error)}{raised_at(error)}; {MEND}"
             ) from error
 
     def _now(self, **available: Any) -> Any:

@@ -19,6 +19,7 @@ from sayso.plugins.deadlines import Overdue, interrupted
 from sayso.plugins.discovery import BUILT_IN, Choice, Installed, way_out
 from sayso.plugins.implementations import MEND
 from sayso.wire.canonical import copied
+from sayso.wire.traces import raised_at
 
 log = logging.getLogger("sayso.plugins")
 
@@ -125,7 +126,8 @@ def _repair(choice: Choice) -> str:
 
 def broken(choice: Choice, failure: str, error: BaseException) -> PluginError:
     """The error for a plugin whose code raised `error`."""
-    return PluginError(f"{described(choice)} {failure}: {named(error)}; {_repair(choice)}")
+    cause = f"{named(error)}{raised_at(error)}"
+    return PluginError(f"{described(choice)} {failure}: {cause}; {_repair(choice)}")
 
 
 def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> BaseModel:

@@ -313,6 +313,7 @@ def test_refused_address_leaves_nothing_behind(serve: Serve, cluster: Cluster) -
     assert refused["error"]["code"] == -32602
     listed = rpc("ListTaskPushNotificationConfigs", taskId=task["id"])["result"]
     assert not listed.get("configs")
+    rpc = Rpc(rpc.service, authorization=f"Bearer {rpc.service.host.start_token}")
     assert len(rpc("ListTasks")["result"]["tasks"]) == 1
 
 
