@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import AsyncIterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -15,19 +14,19 @@ from typing import get_args
 import click
 
 from sayso.cli.group import config_option, configuration
+from sayso.cli.lines import clock, line, what
 from sayso.cli.options import duration
 from sayso.cli.rule_cases import rule_cases
 from sayso.cli.stores import headed, in_each, in_that_of
+from sayso.cli.watch import watch
 from sayso.errors import ConfigError, InvalidRequest, SaysoError, counted
 from sayso.ledger import LogRow, Proposal, Reading, State, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester
 from sayso.ledger.log import SUMMARY, chain_of, pages, verified
 from sayso.ledger.record import Ledger
-from sayso.wire.characters import escaped, pretty, visible
+from sayso.wire.characters import escaped, pretty
 
 _PAGE = 1_000
-_WIDTH = 100
-_PURGED = "(purged)"
 _UNSETTLED: tuple[State, ...] = ("PENDING", "APPROVED", "EXECUTING")
 """States that end by time or by an owner's death; the row is updated when somebody reads it."""
 
@@ -40,6 +39,7 @@ def command() -> None:
     Examples:
       sayso approvals list --state PENDING
       sayso approvals show ID
+      sayso approvals watch
       sayso approvals approve ID
       sayso approvals reject ID --reason "not today"
       sayso approvals verify
@@ -83,17 +83,17 @@ def list_(config_file: Path | None, state: State | None, limit: int, as_json: bo
 
 
 def _listed(row: Proposal) -> str:
-    line = f"{_time(row.created)}  {row.state:<13}  {row.id}  {_what(row)}"
+    text = f"{clock(row.created)}  {row.state:<13}  {row.id}  {what(row)}"
     for name in ("tenant_name", "k8s_namespace", "platform_base_url"):
         if value := (row.context or {}).get(name):
-            line += f"  {name} {_line(str(value))}"
+            text += f"  {name} {line(str(value))}"
     if row.principal:
-        line += f"  asked by {_line(row.principal)}"
+        text += f"  asked by {line(row.principal)}"
     if row.votes:
-        line += f"  approved by {', '.join(_line(vote.who or 'somebody') for vote in row.votes)}"
+        text += f"  approved by {', '.join(line(vote.who or 'somebody') for vote in row.votes)}"
     if row.decision:
-        line += f"  decided by {_line(row.decision.who or 'somebody')}"
-    return line
+        text += f"  decided by {line(row.decision.who or 'somebody')}"
+    return text
 
 
 async def _newest(ledger: Ledger, state: State | None, limit: int) -> list[Proposal]:
@@ -146,7 +146,7 @@ def show(config_file: Path | None, id: str) -> None:
         return row, history
 
     row, history = in_that_of(config_file, id, work)
-    shown = asdict(row) | {"log": [{"seq": r.seq, "at": _time(r.at), **r.entry} for r in history]}
+    shown = asdict(row) | {"log": [{"seq": r.seq, "at": clock(r.at), **r.entry} for r in history]}
     click.echo(pretty(shown))
 
 
@@ -169,7 +169,7 @@ def approve(config_file: Path | None, id: str, seen: int | None) -> None:
         "data": {"approvals": [{"id": "ID", "execute": true}]}}]}
     """
     row = in_that_of(config_file, id, lambda ledger: _decide(ledger, id, True, None, seen))
-    click.echo(f"{row.id}  {row.state}  {_what(row)}")
+    click.echo(f"{row.id}  {row.state}  {what(row)}")
     if row.state == "APPROVED" and row.unattended:
         click.echo("the service starts it, unless approvals.run says that its caller does")
     elif row.state == "APPROVED":
@@ -191,7 +191,7 @@ def reject(config_file: Path | None, id: str, reason: str) -> None:
       sayso approvals reject ID --reason "not today"
     """
     row = in_that_of(config_file, id, lambda ledger: _decide(ledger, id, False, reason))
-    click.echo(f"{row.id}  {row.state}  {_what(row)}")
+    click.echo(f"{row.id}  {row.state}  {what(row)}")
 
 
 @command.command(short_help="Stop every start of approved calls, on all machines.")
@@ -357,23 +357,4 @@ def test(config_file: Path | None, file: Path, target: str | None) -> None:
         raise SaysoError(f"{failed} of {counted(number, 'case')} failed")
 
 
-def _what(row: Proposal) -> str:
-    if row.kind == "command":
-        text = _line(f"$ {row.input.get('command', _PURGED)}")
-    else:
-        # An expired call has no output to tell from: if its parameters are described, it had an
-        # input.
-        lost = row.state == "EXPIRED" and not row.input and bool(row.input_description)
-        given = _PURGED if row.purged or lost else json.dumps(row.runs, ensure_ascii=False)
-        text = _line(f"{row.name} {given}")
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
-
-
-def _line(text: str) -> str:
-    """`text` in one line, without characters that people cannot see."""
-    shown = visible(text, strict=True)
-    return shown.replace("\n", "<U+000A>").replace("\t", "<U+0009>")
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+command.add_command(watch)

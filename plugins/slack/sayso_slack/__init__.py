@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from pydantic import SecretStr
 from starlette.routing import Route, Router
 
 from sayso import Host, Plugin, PluginError, SaysoError, hookimpl, install_line, secret_text
@@ -47,6 +48,8 @@ class Slack(Plugin):
     @hookimpl
     def register_routes(self, host: Host) -> Router | None:
         """The paths of signed requests, if there is a signing secret."""
+        if lacking := self.settings.lacking:
+            raise PluginError(f"plugin 'slack': set {', '.join(lacking)} in [plugin.slack]")
         parts = self._made(host)
         if self.settings.signing_secret is None:
             return None
@@ -118,7 +121,8 @@ class _Parts:
         self.receiver = Receiver(host, self.talk.handle, interactions.handle)
 
 
-def _secret(given: Any, name: str) -> str:
+def _secret(given: SecretStr | None, name: str) -> str:
+    assert given is not None, "register_routes has checked it"
     try:
         return secret_text(given, f"plugin.slack.{name}")
     except SaysoError as error:

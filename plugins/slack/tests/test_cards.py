@@ -303,3 +303,10 @@ def test_slack_without_notify_stops_the_start_and_says_what_to_add() -> None:
         with pytest.raises(PluginError, match="needs the plugin 'notify'"):
             with served(agent(), config=config):
                 pass
+
+
+def test_an_app_without_its_tokens_stops_the_start_and_names_them() -> None:
+    config = 'plugins = ["v2", "notify", "slack"]\n'
+    with pytest.raises(PluginError, match="set bot_token, teams, app_token or signing_secret"):
+        with served(agent(), config=config):
+            pass
