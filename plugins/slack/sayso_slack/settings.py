@@ -44,7 +44,7 @@ class SlackSettings(Plugin.Settings):
     api: str = "https://slack.com/api/"
     """The address of Slack's Web API."""
     formatting: Literal["plain", "markdown"] = "plain"
-    """Whether the agent's text is shown as it is, or as Markdown."""
+    """Whether the agent's text is shown as it is, or Slack reads its *bold* and `code`."""
 
     @property
     def lacking(self) -> list[str]:
@@ -52,6 +52,4 @@ class SlackSettings(Plugin.Settings):
         lacking = [] if self.bot_token else ["bot_token"]
         lacking += [] if self.teams else ["teams"]
         reached = self.app_token or self.signing_secret
-        return (
-            lacking if reached else [*lacking, "app_token (Socket Mode) or signing_secret (HTTP)"]
-        )
+        return lacking if reached else [*lacking, "app_token or signing_secret"]
