@@ -38,7 +38,7 @@ class Poster:
     def __init__(self, settings: HookSettings) -> None:
         self._url = _checked(secret_text(settings.url, "url"), settings.hosts)
         self._screening = Screening(settings.hosts)
-        # Not a client: it would log each address, and whoever knows it can post there.
+        # Not a client: it would log each address, which is as good as a key.
         self._transport = httpx2.AsyncHTTPTransport(trust_env=False)
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> None:

@@ -92,7 +92,7 @@ class Slack(Plugin):
             socket = SocketMode(parts.api, parts.receiver, token)
             beside.append(asyncio.create_task(socket.run()))
         else:
-            beside.append(asyncio.create_task(_begun(parts.api)))
+            beside.append(asyncio.create_task(_introduced(parts.api)))
         host.details["slack"] = lambda: {"socket_mode": socket.connected} if socket else {}
         try:
             yield
@@ -134,7 +134,7 @@ def _secret(given: SecretStr | None, name: str) -> str:
         raise PluginError(str(error)) from None
 
 
-async def _begun(api: Api) -> None:
+async def _introduced(api: Api) -> None:
     """Learn who the bot is, as soon as Slack can be reached."""
     pause = 1.0
     while True:

@@ -42,7 +42,7 @@ _PLAIN = (None, "thread_broadcast", "file_share")
 
 
 class Place(NamedTuple):
-    """Where a conversation is: the channel, and the thread; None for a direct message without
+    """The place of a conversation: its channel and its thread; None for a direct message without
     one."""
 
     channel: str
@@ -86,8 +86,8 @@ class Talk:
         place, direct = _place(event)
         mentioned = f"<@{self._api.user}>" in str(event.get("text", ""))
         kept = await self._conversations.load(place.key)
-        heard = direct or mentioned or kept is not None or place.channel in self._settings.listen
-        if not heard or not await self._conversations.is_new(f"{place.channel}:{event['ts']}"):
+        is_ours = direct or mentioned or kept is not None or place.channel in self._settings.listen
+        if not is_ours or not await self._conversations.is_new(f"{place.channel}:{event['ts']}"):
             return
         caller = caller_of(self._host, *who)
         if person_of(caller) is None:

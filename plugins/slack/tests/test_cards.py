@@ -150,8 +150,8 @@ def test_a_repeated_press_changes_nothing_and_is_answered_with_the_decision(
         workspace.send("interactive", payload)
     until(lambda: row_of(service, row.id).state == "APPROVED")
     workspace.send("interactive", payload)
-    told = f"{TEAM}|U2BOB"
-    until(lambda: [m for m in workspace.of("chat.postEphemeral") if told in m["text"]])
+    notices = f"{TEAM}|U2BOB"
+    until(lambda: [m for m in workspace.of("chat.postEphemeral") if notices in m["text"]])
     assert row_of(service, row.id).state == "APPROVED"
 
 
@@ -249,8 +249,8 @@ def test_a_card_that_cannot_be_changed_is_answered_with_the_recorded_decision(
     try:
         before = len(workspace.of("chat.postEphemeral"))
         workspace.send("interactive", press(card, buttons(card)["Approve"]))
-        told = until(lambda: workspace.of("chat.postEphemeral")[before:])
-        assert "was approved by" in told[0]["text"]
+        notices = until(lambda: workspace.of("chat.postEphemeral")[before:])
+        assert "was approved by" in notices[0]["text"]
     finally:
         workspace.refused.clear()
     until(lambda: not buttons(card), "the outbox changing the card later")

@@ -151,8 +151,8 @@ def test_the_router_decides_whether_the_agent_answers_a_channel() -> None:
 def test_a_user_whom_nobody_mapped_gets_no_turn() -> None:
     with talking("never") as (workspace, service):
         workspace.send("events_api", workspace.says(f"<@{BOT}> hello", user="U9GUEST"))
-        told = until(lambda: workspace.of("chat.postEphemeral"))
-        assert told[0]["user"] == "U9GUEST" and "[auth.people]" in told[0]["text"]
+        notices = until(lambda: workspace.of("chat.postEphemeral"))
+        assert notices[0]["user"] == "U9GUEST" and "[auth.people]" in notices[0]["text"]
         foreign = workspace.says(f"<@{BOT}> hello")
         foreign["event"]["user_team"] = "T9OTHER"
         bot = workspace.says(f"<@{BOT}> hello", bot_id="B9")
