@@ -16,6 +16,7 @@ from sayso.cli.options import duration
 from sayso.cli.rule_cases import rule_cases
 from sayso.cli.services import service_options
 from sayso.cli.stores import headed, in_each
+from sayso.cli.watch import watch
 from sayso.decisions.filters import CallFilter
 from sayso.errors import ConfigError, SaysoError, counted
 from sayso.ledger import State
@@ -360,3 +361,6 @@ def test(config_file: Path | None, file: Path, target: str | None) -> None:
         click.echo(f"{mark} {number}: {text}: {verdict}" + ("" if ok else f", not {expected}"))
     if failed:
         raise SaysoError(f"{failed} of {counted(number, 'case')} failed")
+
+
+command.add_command(watch)

@@ -263,7 +263,7 @@ class Line:
         self._error = type(error).__name__
         self._until = time.time() + (wait or min(60.0, 2.0**self._failing)) * uniform(0.5, 1.0)
         if delivery.failed(time.time(), wait):
-            what = "%s of call %s is given up on %s"
+            what = "%s of call %s is dropped on %s"
             logger.warning(what, first.type, delivery.call, self.name)
 
     def _recovered(self) -> None:
