@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from sayso.host import ServiceHost
     from sayso.hosting import Host, Ruling
     from sayso.hosting.grants import Grantable
+    from sayso.hosting.numbers import Backlog, Load
     from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
     from sayso.http.access import check_access
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
     )
     from sayso.observing import (
         ApprovalChange,
+        Delivered,
         LedgerOperation,
         ModelCallBegan,
         ModelCallEnded,
@@ -200,6 +202,7 @@ _MODULES = {
     "decisions.shapes": "GrantShown shown_grant",
     "hosting": "Host Ruling",
     "hosting.grants": "Grantable",
+    "hosting.numbers": "Backlog Load",
     "hosting.resent": "Asked Shown asked",
     "http.access": "check_access",
     "http.authentication": "authenticate",
@@ -224,8 +227,8 @@ _MODULES = {
         "load_model"
     ),
     "observing": (
-        "ApprovalChange LedgerOperation ModelCallBegan ModelCallEnded Observer SlotAwaited "
-        "ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
+        "ApprovalChange Delivered LedgerOperation ModelCallBegan ModelCallEnded Observer "
+        "SlotAwaited ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
     ),
     "plugins": "Plugin",
     "principals": "Principal",
@@ -258,6 +261,7 @@ __all__ = [
     "Asked",
     "Attachment",
     "AudioContent",
+    "Backlog",
     "Blocked",
     "BodyReader",
     "Busy",
@@ -275,6 +279,7 @@ __all__ = [
     "Data",
     "DecidedCall",
     "Decision",
+    "Delivered",
     "Done",
     "Duration",
     "ErrorEvent",
@@ -297,6 +302,7 @@ __all__ = [
     "InvalidRequest",
     "LedgerOperation",
     "LedgerUnavailable",
+    "Load",
     "LocalShell",
     "LogPage",
     "LogRow",
