@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from sayso.host import ServiceHost
     from sayso.hosting import Host, Notes, Ruling
     from sayso.hosting.grants import Grantable
+    from sayso.hosting.numbers import Backlog, Load
     from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
     from sayso.http.access import check_access
@@ -110,6 +111,7 @@ if TYPE_CHECKING:
     )
     from sayso.observing import (
         ApprovalChange,
+        Delivered,
         LedgerOperation,
         ModelCallBegan,
         ModelCallEnded,
@@ -215,6 +217,7 @@ _MODULES = {
     "decisions.shapes": "GrantShown ShownCall ShownItem View iso shown_call shown_grant shown_item",
     "hosting": "Host Notes Ruling",
     "hosting.grants": "Grantable",
+    "hosting.numbers": "Backlog Load",
     "hosting.resent": "Asked Shown asked",
     "http.access": "check_access",
     "http.authentication": "authenticate",
@@ -240,8 +243,8 @@ _MODULES = {
         "load_model"
     ),
     "observing": (
-        "ApprovalChange LedgerOperation ModelCallBegan ModelCallEnded Observer SlotAwaited "
-        "ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
+        "ApprovalChange Delivered LedgerOperation ModelCallBegan ModelCallEnded Observer "
+        "SlotAwaited ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
     ),
     "plugins": "Plugin",
     "principals": "Principal",
@@ -275,6 +278,7 @@ __all__ = [
     "Asked",
     "Attachment",
     "AudioContent",
+    "Backlog",
     "Blocked",
     "BodyReader",
     "Busy",
@@ -293,6 +297,7 @@ __all__ = [
     "Data",
     "DecidedCall",
     "Decision",
+    "Delivered",
     "Done",
     "Duration",
     "ErrorEvent",
@@ -315,6 +320,7 @@ __all__ = [
     "InvalidRequest",
     "LedgerOperation",
     "LedgerUnavailable",
+    "Load",
     "LocalShell",
     "LogPage",
     "LogRow",

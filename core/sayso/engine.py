@@ -14,6 +14,7 @@ from sayso.config.approvals import ApprovalSettings
 from sayso.config.settings import LimitSettings
 from sayso.errors import LedgerUnavailable, RequestError
 from sayso.gate import Gate
+from sayso.hosting.numbers import Load
 from sayso.ledger import Proposal
 from sayso.ledger.record import Ledger
 from sayso.models import Ask, Model, ModelEvent
@@ -26,7 +27,7 @@ from sayso.plugins.discovery import AGENT
 from sayso.slots import Slots
 from sayso.wire.events import AgentEvent
 from sayso.wire.traces import hidden_trace
-from sayso.workers.code import UserCode
+from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
 
 logger = logging.getLogger("sayso.turn")
 _HANDLER_SECONDS = 10.0
@@ -78,6 +79,18 @@ class Engine:
         self.intercepts = bool(self.plugins.implementations("intercept_request"))
         self.holds = bool(self.plugins.implementations("intercept_response"))
         self.events_on = bool(self.plugins.implementations("on_event"))
+
+    def load(self) -> Load:
+        """The present load of this process."""
+        workers = self.code.workers
+        return Load(
+            turns=self.slots.taken,
+            waiting=self.slots.waiting,
+            calls=len(self.background),
+            abandoned=self.gate.abandoned.total,
+            threads=workers.threads.count,
+            loops=workers.loops,
+        )
 
     async def carried(
         self,
@@ -133,6 +146,29 @@ class Engine:
             except Exception as error:
                 trace = hidden_trace(error, secrets)
                 logger.error("plugin %s: on_event failed\n%s", impl.plugin, trace)
+
+
+def goes_straight(agent: Agent, plugins: Plugins) -> bool:
+    """Whether no turn at home ever waits for a thread while another's async code may block home.
+
+    It would be delayed there. Therefore the code of a turn must be all async, or one plain
+    callable. There must be no event handler either: one that blocks is abandoned after a while,
+    which must be detected from another loop.
+    """
+    if plugins.implementations("on_event"):
+        return False
+    hooks = ("intercept_request", "intercept_response")
+    around = [impl.function for hook in hooks for impl in plugins.implementations(hook)]
+    around += (*agent.request_interceptors, *agent.response_interceptors)
+    if callable(agent.system_context):
+        around.append(agent.system_context)
+    if (function := agent.function) is None:
+        # A turn waits for a call with a time limit.
+        straight = all(t.is_async and t.timeout is None for t in agent.tools.values())
+    else:
+        is_async = is_coroutine_function(function) or is_async_generator_function(function)
+        straight = not around or is_async
+    return straight and all(map(is_coroutine_function, around))
 
 
 def _give(unused: Callable[[T], None], task: asyncio.Task[T]) -> None:

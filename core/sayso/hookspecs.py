@@ -78,8 +78,8 @@ def on_event(event: AgentEvent, host: Host) -> None:
 
 
 @hookspec
-def observe(host: Host) -> Observer | None:
-    """Return an `Observer`, which sees turns, model calls, tools and approvals, or None.
+def observe(host: Host) -> Observer | list[Observer] | None:
+    """Return an `Observer` of turns, model calls, tools and approvals, a list of them, or None.
 
     Called once in each process while the service is made: of `host` only `agent`, `config`,
     `model`, `plugins` and `state_dir` exist then; keep it for later. The methods of the observer

@@ -16,6 +16,7 @@ from sayso.context import Caller
 from sayso.gate import Outcome
 from sayso.hosting.buffers import Buffers
 from sayso.hosting.grants import Grants
+from sayso.hosting.numbers import Backlog, Load
 from sayso.hosting.streams import EventStream, Sink
 from sayso.ledger import Pending, Proposal, Transaction
 from sayso.ledger.freezing import Frozen
@@ -236,6 +237,10 @@ class Record(Protocol):
         still needed; empty for a call that nobody has approved."""
         ...
 
+    async def backlog(self) -> Backlog:
+        """The numbers of calls that wait, for metrics; it reads up to 1,000 rows."""
+        ...
+
     async def frozen(self) -> Frozen | None:
         """The stop of all starts, if there is one: its author, time and reason."""
         ...
@@ -409,6 +414,15 @@ class Host(Protocol):
 
     def failure_of(self, started: StartedTurn) -> BaseException | None:
         """Why an ended turn gave no answer; None if it gave one."""
+        ...
+
+    def load(self) -> Load:
+        """The present load of this process; from any thread."""
+        ...
+
+    def delivered(self, channel: str, outcome: str, lag: float) -> None:
+        """Report to metrics and telemetry that a notification was `sent`, has `failed`, or was
+        `skipped`, `lag` seconds after the change that it tells of."""
         ...
 
     def failure(self, error: BaseException) -> Failure:
