@@ -56,7 +56,7 @@ class Grants:
             arguments=arguments,
             pattern=wanted.pattern,
             holder=wanted.holder,
-            context=place_of(wanted.context),
+            context={n: value for n, value in place_of(wanted.context).items() if value},
             uses=wanted.uses,
             ends=0.0,
             reason=wanted.reason,
