@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sayso.config import Config, load_config, state_dir
     from sayso.config.settings import Duration, Size
     from sayso.config.targets import load_agent
+    from sayso.config.variables import secret_text
     from sayso.context import Caller, DecidedCall, RequestContext
     from sayso.decisions.shapes import GrantShown, shown_grant
     from sayso.errors import (
@@ -41,13 +42,14 @@ if TYPE_CHECKING:
         StreamUnknown,
         TooLarge,
         ToolInputError,
+        TooMany,
         TurnError,
         Unauthenticated,
     )
     from sayso.gate import Outcome
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
-    from sayso.hosting import Host, Ruling
+    from sayso.hosting import Host, Notes, Ruling
     from sayso.hosting.grants import Grantable
     from sayso.hosting.numbers import Backlog, Load
     from sayso.hosting.resent import Asked, Shown, asked
@@ -81,6 +83,7 @@ if TYPE_CHECKING:
     from sayso.ledger.log import checkpoint, log_row
     from sayso.ledger.outbox import LogPage
     from sayso.ledger.people import Comment, Terms, Vote
+    from sayso.ledger.voting import needed_approvals
     from sayso.listener.protocol import Http
     from sayso.models import (
         Ask,
@@ -112,6 +115,7 @@ if TYPE_CHECKING:
     )
     from sayso.plugins import Plugin
     from sayso.principals import Principal
+    from sayso.screening import Screening
     from sayso.server import serve
     from sayso.service.stderr import StandardError
     from sayso.threaded import running
@@ -185,10 +189,11 @@ _MODULES = {
     "config": "Config load_config state_dir",
     "config.settings": "Duration Size",
     "config.targets": "load_agent",
+    "config.variables": "secret_text",
     "errors": (
         "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
         "ModelError NotGranted PluginError RequestError Silence StartupError StillRunning Stopping "
-        "StreamGone StreamUnknown TooLarge ToolInputError TurnError Unauthenticated"
+        "StreamGone StreamUnknown TooLarge TooMany ToolInputError TurnError Unauthenticated"
     ),
     "wire.encoding": "encode unbroken",
     "wire.events": (
@@ -200,7 +205,7 @@ _MODULES = {
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
     "decisions.shapes": "GrantShown shown_grant",
-    "hosting": "Host Ruling",
+    "hosting": "Host Notes Ruling",
     "hosting.grants": "Grantable",
     "hosting.numbers": "Backlog Load",
     "hosting.resent": "Asked Shown asked",
@@ -217,6 +222,7 @@ _MODULES = {
     "ledger.log": "checkpoint log_row",
     "ledger.outbox": "LogPage",
     "ledger.people": "Comment Terms Vote",
+    "ledger.voting": "needed_approvals",
     "wire.masking": "mask",
     "wire.messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
@@ -233,6 +239,7 @@ _MODULES = {
     "plugins": "Plugin",
     "principals": "Principal",
     "wire.requests": "parse_request",
+    "screening": "Screening",
     "server": "serve",
     "service.stderr": "StandardError",
     "wire.session": "Session",
@@ -314,6 +321,7 @@ __all__ = [
     "ModelCalled",
     "ModelError",
     "NotGranted",
+    "Notes",
     "Observer",
     "Outcome",
     "Owner",
@@ -333,6 +341,7 @@ __all__ = [
     "Result",
     "Ruling",
     "SaysoError",
+    "Screening",
     "ServiceHost",
     "Session",
     "Shown",
@@ -356,6 +365,7 @@ __all__ = [
     "TextDelta",
     "Thought",
     "TooLarge",
+    "TooMany",
     "Tool",
     "ToolCall",
     "ToolCallApproved",
@@ -396,12 +406,14 @@ __all__ = [
     "load_model",
     "log_row",
     "mask",
+    "needed_approvals",
     "outcomes_of",
     "parse_request",
     "per_loop",
     "pretty",
     "read_body",
     "running",
+    "secret_text",
     "serve",
     "shown_grant",
     "sse_frame",

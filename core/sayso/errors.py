@@ -251,6 +251,21 @@ class StillRunning(RequestError):
         super().__init__("the approved call is still running; send the same request again later")
 
 
+class TooMany(RequestError):
+    """A caller has asked for more than a plugin allows; raised by the hook `admit`.
+
+    `code` is RATE_LIMITED or BUDGET_EXHAUSTED, `retry_after` in seconds.
+    """
+
+    status = 429
+    code = "RATE_LIMITED"
+
+    def __init__(self, message: str, retry_after: float, code: str = "RATE_LIMITED") -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.code = code
+
+
 class Busy(RequestError):
     """The limit of turns in flight is reached, or the service is stopping."""
 
@@ -314,13 +329,15 @@ class TurnTimeout(TurnError):
 
 
 class Exhausted(TurnError):
-    """Too many abandoned calls are running; the process should be restarted."""
+    """Too many abandoned calls are running, in all or of one function; restart the process."""
 
     status = 503
     code = "EXHAUSTED"
 
     def __init__(self, count: int, worst: str) -> None:
-        super().__init__(f"{count} abandoned calls go on, most of them of {worst!r}")
+        super().__init__(
+            f"{count} abandoned calls go on, most of them of {worst!r}; only a new process helps"
+        )
 
 
 class LedgerUnavailable(TurnError):

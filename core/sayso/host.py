@@ -53,9 +53,10 @@ from sayso.plugins.observers import observers_of
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
 from sayso.policy import Policy
-from sayso.principals import Directory
+from sayso.principals import Directory, Principal
 from sayso.slots import PATIENCE, Slots
 from sayso.start_lines import start_lines
+from sayso.turns.admission import admitted_turn
 from sayso.turns.output import Gathered
 from sayso.turns.turn import run_turn
 from sayso.wire.events import fold
@@ -89,6 +90,7 @@ class ServiceHost:
         self.plugins = plugins
         self.model = model
         self.buffers = Buffers()
+        self.details: dict[str, Callable[[], Any]] = {}
         self.stopping = False
         self.leaving = False
         """Whether the service ends soon: it still takes turns, but `/ready` sends callers
@@ -124,7 +126,8 @@ class ServiceHost:
             approvals=config.approvals,
             observers=self.observers,
         )
-        self._run_turn = turn_of(self.observers, agent.name, partial(run_turn, self.engine))
+        run = partial(admitted_turn if self.engine.admits else run_turn, self.engine)
+        self._run_turn = turn_of(self.observers, agent.name, run)
         self.calls = DirectCalls(self.engine)
         self.record = Recorded(self.engine)
         self.grants = Grants(self.engine)
@@ -233,6 +236,10 @@ class ServiceHost:
 
         await self.workers.on_engine_loop(wait)
 
+    def known(self, principal: Principal) -> Principal:
+        """The principal with all facts that the settings state about it."""
+        return self.directory.known(principal)
+
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
         """Start one turn; its events come from the EventStream, ending with one terminal event."""
         return EventStream(self, request, caller, self._turns.streams)
@@ -303,7 +310,7 @@ class ServiceHost:
 
     def check_threads(self) -> None:
         """Raise TurnError if abandoned calls that never end hold too many threads."""
-        self.gate.abandoned.check(self.config.server.threads, self.workers.blocked)
+        self.code.abandoned.check(self.config.server.threads, self.workers.blocked)
 
     async def check_ledger(self) -> None:
         """Raise LedgerUnavailable if no approval could be recorded, NotStarted before there is a

@@ -403,7 +403,7 @@ def test_a_tool_whose_calls_do_not_end_is_not_called_without_end_and_takes_no_pl
     try:
         for _ in range(3):
             assert service.chat(user("hang"))["content"].startswith("Outcome unknown:")
-        assert service.app.host.gate.abandoned.total in range(32, 34)
+        assert service.app.host.code.abandoned.total in range(32, 34)
         assert service.chat(user("hang"))["content"] == (
             "Error: not run: 32 earlier calls have not ended"
         )
@@ -411,15 +411,42 @@ def test_a_tool_whose_calls_do_not_end_is_not_called_without_end_and_takes_no_pl
         assert service.chat(user("look"))["content"] == "seen"
         assert service.request("GET", "/ready").status == 200
         for _ in range(70):
-            service.app.host.gate.abandoned.change("others", True, 1)
+            service.app.host.code.abandoned.change("others", True, 1)
         # An answer is repeated for half a second.
         until(lambda: service.request("GET", "/ready").status == 503, "the refusal of /ready")
         assert "abandoned calls" in service.request("GET", "/ready").raw.decode()
         for _ in range(70):
-            service.app.host.gate.abandoned.change("others", True, -1)
+            service.app.host.code.abandoned.change("others", True, -1)
     finally:
         free.set()
-    until(lambda: service.app.host.gate.abandoned.total == 0, "the end of the calls")
+    until(lambda: service.app.host.code.abandoned.total == 0, "the end of the calls")
+
+
+def test_timeout_of_a_call_that_waits_for_a_thread_counts_from_its_beginning(
+    served: Serve,
+) -> None:
+    began = threading.Event()
+
+    @tool
+    def first() -> str:
+        """Hold the only thread for a while."""
+        began.set()
+        time.sleep(1.0)
+        return "first"
+
+    @tool(timeout=0.8)
+    def second() -> str:
+        """Take half of the time that it has."""
+        assert began.is_set()
+        time.sleep(0.4)
+        return "second"
+
+    calls = [Call("a", "first", {}), Call("b", "second", {})]
+    agent, model = scripted([calls, "done"], [first, second])
+    service = served(agent, server__threads=1)
+    assert service.chat(user("go"))["content"] == "done"
+    results = [block.output for block in model.asks[-1].turns[-1].blocks]
+    assert results == ["first", "second"]
 
 
 def test_an_end_does_not_wait_for_calls_that_were_abandoned(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from sayso.conversation import approvals
 from sayso.decisions.requested import requester
 from sayso.engine import Engine
 from sayso.errors import InvalidRequest
-from sayso.hosting import Ruling
+from sayso.hosting import Notes, Ruling
 from sayso.hosting.numbers import Backlog
-from sayso.ledger import Proposal, Reading, Transaction, outbox
+from sayso.ledger import Pending, Proposal, Reading, Transaction, outbox
 from sayso.ledger.choices import Choice, Conversation, Requester, name_of
 from sayso.ledger.freezing import Frozen
 from sayso.ledger.log import append, digest
@@ -23,6 +23,23 @@ from sayso.ledger.voting import standing
 T = TypeVar("T")
 MOST_COMMENTS = 100
 _COUNTED = 1_000
+_NOTES = "plugin:"
+"""The beginning of the names of all notes of plugins: they change no note of the core."""
+
+
+class _Notes:
+    """The notes of plugins in one transaction."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self.now = tx.now
+
+    def find(self, prefix: str) -> dict[str, str]:
+        found = self._tx.notes(f"{_NOTES}{prefix}")
+        return {name.removeprefix(_NOTES): text for name, text in found.items()}
+
+    def put(self, name: str, text: str | None) -> None:
+        self._tx.note(f"{_NOTES}{name}", text)
 
 
 class Recorded:
@@ -40,7 +57,11 @@ class Recorded:
         settle = partial(self._engine.ledger.settle, ids)
         return await self._engine.code.workers.on_engine_loop(settle)
 
-    def visible(self, row: Proposal, caller: Caller) -> bool:
+    async def notes(self, work: Callable[[Notes], T]) -> T:
+        """The result of `work`, which reads and changes the notes of plugins in one transaction."""
+        return await self._run(Reading(lambda tx: work(_Notes(tx)), flushed=False))
+
+    def visible(self, row: Proposal | Pending, caller: Caller) -> bool:
         """Whether the call exists for this caller."""
         return self._engine.ledger.visible(row, requester(caller))
 

@@ -18,11 +18,12 @@ from sayso.hosting.buffers import Buffers
 from sayso.hosting.grants import Grants
 from sayso.hosting.numbers import Backlog, Load
 from sayso.hosting.streams import EventStream, Sink
-from sayso.ledger import Proposal, Transaction
+from sayso.ledger import Pending, Proposal, Transaction
 from sayso.ledger.freezing import Frozen
 from sayso.ledger.outbox import LogPage
 from sayso.models import Model
 from sayso.policy import Policy, Verdict
+from sayso.principals import Principal
 from sayso.tools.sources import WorkerLoops
 from sayso.wire.events import IntermittentUpdate
 from sayso.wire.failures import Failure
@@ -183,6 +184,26 @@ class Ruling(NamedTuple):
     reason: str | None = None
 
 
+class Notes(Protocol):
+    """The notes of plugins in the store, as one atomic transaction sees them.
+
+    `now` is the store's time. Names are printable ASCII; begin them with the name of your plugin.
+    """
+
+    @property
+    def now(self) -> float:
+        """The store's time, in seconds since the epoch."""
+        ...
+
+    def find(self, prefix: str) -> Mapping[str, str]:
+        """The notes whose names begin with `prefix`, by their names."""
+        ...
+
+    def put(self, name: str, text: str | None) -> None:
+        """Keep `text` under this name in place of the text before; None removes the note."""
+        ...
+
+
 class Record(Protocol):
     """The record of proposals, for plugins that list them and report their changes."""
 
@@ -194,7 +215,15 @@ class Record(Protocol):
         """These rows by id, after updating those that have expired or whose owner has died."""
         ...
 
-    def visible(self, row: Proposal, caller: Caller) -> bool:
+    async def notes(self, work: Callable[[Notes], T]) -> T:
+        """The result of `work`, which reads and changes the notes of plugins in one transaction.
+
+        It may run on another thread, and repeatedly, so it must have no other effects. A power loss
+        directly afterwards may undo it.
+        """
+        ...
+
+    def visible(self, row: Proposal | Pending, caller: Caller) -> bool:
         """Whether the call exists for this caller."""
         ...
 
@@ -278,12 +307,14 @@ class Host(Protocol):
     """One service, as its plugins see it: read its settings, run turns and single calls.
 
     `extras` has the options that are objects, such as `channel_router`. `stopping` is true from the
-    beginning of the drain on. `guarded` says whether callers must authenticate, `shares_ledger`
-    whether other processes may decide the same approvals.
+    beginning of the drain on. `details` has functions, by the name of their plugin, whose results
+    `/ready` shows beside the status; everybody can read them. `guarded` says whether callers must
+    authenticate, `shares_ledger` whether other processes may decide the same approvals.
     """
 
     stopping: bool
     extras: dict[str, Any]
+    details: dict[str, Callable[[], Any]]
 
     @property
     def agent(self) -> Agent:
@@ -354,6 +385,11 @@ class Host(Protocol):
     def buffers(self) -> Buffers:
         """The events that turns have sent, kept for clients that reconnect; in this process
         alone."""
+        ...
+
+    def known(self, principal: Principal) -> Principal:
+        """The principal with all facts that `[auth.principals]` and `[auth.people]` state about it:
+        for protocols that prove by themselves who their user is."""
         ...
 
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:

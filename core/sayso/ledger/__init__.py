@@ -8,8 +8,10 @@ a factory `(url: str) -> Store` named after the URL's scheme.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from sayso.ledger.people import Comment, Terms, Vote
@@ -155,6 +157,15 @@ class Proposal:
     def runs(self) -> dict[str, Any]:
         """The input that runs, or has run."""
         return self.input if self.edited is None else self.edited
+
+    @property
+    def seen(self) -> str:
+        """The digest of everything that an approver reads before the decision: the input that would
+        run, the other bound fields, and the demands of the rule."""
+        terms = self.terms
+        rule, needed = (terms.rule, terms.quorum) if terms is not None else ("", 1)
+        text = json.dumps([self.id, self.runs, self.bound, rule, needed], sort_keys=True)
+        return f"sha256:{sha256(text.encode()).hexdigest()}"
 
     @property
     def order(self) -> tuple[float, int]:

@@ -36,6 +36,8 @@ BUILT_IN: Mapping[str, bool] = {
     "limits": False,
     "metrics": False,
     "telemetry": False,
+    "notify": False,
+    "slack": False,
     "openai_api": False,
     "ui_stream": False,
     "agui": False,

@@ -104,13 +104,13 @@ def checked_hooks(plugin: object, marks: Marks, described: str) -> tuple[str, ..
     return tuple(dict.fromkeys(hooks))
 
 
-def check_paths(paths: Any, described: str) -> None:
-    """Refuse `public_paths` that are not a collection of paths: of a single text, each letter would
+def check_paths(paths: Any, described: str, name: str) -> None:
+    """Refuse paths that are not a collection of paths: of a single text, each letter would
     be one."""
     several = isinstance(paths, list | tuple | set | frozenset)
     if not several or not all(isinstance(path, str) and path.startswith("/") for path in paths):
         raise PluginError(
-            f"{described} has public_paths that are no list of paths; write ('/page.html',)"
+            f"{described} has {name} that are no list of paths; write ('/page.html',)"
         )
 
 

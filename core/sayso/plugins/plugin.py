@@ -34,8 +34,10 @@ class Plugin:
       check each request by `check_access`, and the start prints their token without `[auth]`.
     - `public_paths`: paths of static files that are public: GET and HEAD of them are answered
       without authentication.
-    - `page`: the one of these that a person should see first. `/` leads there, unless something
-      else is served at `/`.
+    - `signed_paths`: paths of the plugin's routes that are reached without authentication, since
+      the plugin itself checks a signature of each request.
+    - `page`: the one of `public_paths` that a person should see first. `/` leads there, unless
+      something else is served at `/`.
     """
 
     name: str = ""
@@ -43,6 +45,7 @@ class Plugin:
     own_process: ClassVar[bool] = False
     decides_by_id: ClassVar[bool] = False
     public_paths: tuple[str, ...] = ()
+    signed_paths: tuple[str, ...] = ()
     page: str | None = None
 
     class Settings(Section):

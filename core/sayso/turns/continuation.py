@@ -25,6 +25,7 @@ from sayso.turns.request import Request
 from sayso.turns.settle import caught_up
 from sayso.wire.messages import AgentMessage
 from sayso.wire.session import Session
+from sayso.workers.abandoned import described
 from sayso.workers.code import is_async_generator_function, is_coroutine_function
 from sayso.workers.places import Place
 
@@ -172,6 +173,7 @@ def _shown(request: Request, decided: Decided, out: Output) -> Request:
 async def _place(request: Request) -> Place:
     function = request.engine.agent.function
     is_async = is_coroutine_function(function) or is_async_generator_function(function)
+    request.engine.code.abandoned.admit(described(function))
     try:
         place = request.engine.code.place(is_async=is_async)
     except RuntimeError:

@@ -43,6 +43,7 @@ _GET = (
 _SILENT = (
     "SELECT owner, id, context, state, updated, body, lease FROM sayso_a2a_rows "
     "WHERE adapter = %s AND state = ANY(%s) AND lease < %s AND expires > %s "
+    "AND updated >= %s "
     "ORDER BY updated DESC LIMIT 1000"
 )
 _PUT = (
@@ -131,11 +132,12 @@ class PostgresRows:
 
         await self._run(work)
 
-    async def silent(self, states: Sequence[str]) -> list[Row]:
-        """The newest thousand tasks in these states that no process has leased."""
+    async def silent(self, states: Sequence[str], since: int = 0) -> list[Row]:
+        """The newest thousand tasks in these states that no process has leased, and that were
+        changed at `since` or later."""
 
         def work(db: Connection, now: float) -> list[Row]:
-            found = db.execute(_SILENT, (self._adapter, list(states), now, now)).fetchall()
+            found = db.execute(_SILENT, (self._adapter, list(states), now, now, since)).fetchall()
             return [_row(_text(owner), _text(id), rest, now) for owner, id, *rest in found]
 
         return await self._run(work)

@@ -351,7 +351,7 @@ def test_errors_of_the_store_are_not_told_to_callers(
         monkeypatch.setattr(store, name, broken)
     for method, params in (
         ("GetTask", {"id": "x"}),
-        ("ListTasks", {}),
+        ("ListTasks", {"contextId": "x"}),
         ("CancelTask", {"id": "x"}),
     ):
         error = Rpc(served)(method, **params)["error"]

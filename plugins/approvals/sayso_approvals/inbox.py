@@ -221,7 +221,7 @@ class Inbox:
             raise NotAllowed(barred)
         if body.approve and body.seen is None:
             raise SeenRequired
-        if body.approve and row.state == "PENDING" and body.seen != shapes.seen(row):
+        if body.approve and row.state == "PENDING" and body.seen != row.seen:
             text = "the call is not what you have seen any more; look at it again"
             raise InvalidRequest.at(["body", "seen"], "approval_changed", text)
 

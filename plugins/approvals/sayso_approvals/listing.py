@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
-from sayso import Caller, Host, InvalidRequest, Proposal, Transaction
+from sayso import Caller, Host, InvalidRequest, Pending, Proposal, Transaction
 from sayso_approvals.shapes import is_mine
 
 State = Literal[
@@ -19,6 +19,8 @@ _UNSETTLED = ("PENDING", "APPROVED", "EXECUTING")
 is settled."""
 _SCANNED = 200
 """The number of rows that are read at once, since their contents are in memory together."""
+_POSITIONS = 2_000
+"""The number of pending calls whose places are read at once, without their contents."""
 _MOST = 5_000
 """The largest number of rows that one request reads in the order of age; its cursor continues after
 them."""
@@ -43,6 +45,11 @@ class Wanted:
     created_after: float | None = None
     mine: bool = False
     cursor: Any = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the list has all pending calls, so that nobody's contents have to be read."""
+        return self == Wanted(sort=self.sort, limit=self.limit, cursor=self.cursor)
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> "Wanted":
@@ -123,11 +130,10 @@ async def _by_expiry(host: Host, wanted: Wanted, caller: Caller) -> Page:
     principal, so that nobody's calls hide anybody else's."""
     places: dict[str, _Place] = {}
     whose: dict[str, str] = {}
-    async for rows in _scan(host, wanted.state, None):
-        for row in rows:
-            if wanted.fits(host, row, caller):
-                places[row.id] = (row.expires, row.id)
-                whose[row.id] = row.principal or f"@{row.address}"
+    found = _undecided(host, caller) if wanted.is_plain else _fitting(host, wanted, caller)
+    async for row in found:
+        places[row.id] = (row.expires, row.id)
+        whose[row.id] = row.principal or f"@{row.address}"
     order = sorted(places.values())
     begin = _place(wanted.cursor)
     firsts: list[str] = []
@@ -150,6 +156,30 @@ async def _by_expiry(host: Host, wanted: Wanted, caller: Caller) -> Page:
     return Page(
         [row for row in calls if row.state == wanted.state], _encoded(last) if more else None
     )
+
+
+async def _undecided(host: Host, caller: Caller) -> AsyncIterator[Pending]:
+    """The pending calls that exist for the caller, read from an index and without contents."""
+    after: tuple[float, int, str] | None = None
+    while True:
+        rows, now = await host.record.read(partial(_pending, after=after))
+        for row in rows:
+            if row.expires > now and host.record.visible(row, caller):
+                yield row
+        if len(rows) < _POSITIONS:
+            return
+        after = (rows[-1].created, rows[-1].position, rows[-1].id)
+
+
+def _pending(tx: Transaction, after: tuple[float, int, str] | None) -> tuple[list[Pending], float]:
+    return tx.pending(after, _POSITIONS), tx.now
+
+
+async def _fitting(host: Host, wanted: Wanted, caller: Caller) -> AsyncIterator[Proposal]:
+    async for rows in _scan(host, wanted.state, None):
+        for row in rows:
+            if wanted.fits(host, row, caller):
+                yield row
 
 
 async def _scan(host: Host, state: str, after: str | None) -> AsyncIterator[list[Proposal]]:

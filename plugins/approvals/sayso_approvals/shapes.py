@@ -182,7 +182,7 @@ def _common(host: Host, row: Proposal, caller: Caller) -> Common:
         "own": is_own(row, caller),
         "mine": is_mine(host, row, caller),
         "barred": host.record.barred(row, caller) or None,
-        "seen": seen(row),
+        "seen": row.seen,
     }
 
 
@@ -193,17 +193,9 @@ def votes(row: Proposal) -> Votes:
     return {"needed": needed, "given": needed if decided else len(row.votes)}
 
 
-def seen(row: Proposal) -> str:
-    """The digest of everything that an approver reads before the decision: the input that would
-    run, the other bound fields, and the demands of the rule."""
-    said = [row.id, row.runs, row.bound, row.terms.rule if row.terms else "", votes(row)["needed"]]
-    text = json.dumps(said, sort_keys=True)
-    return f"sha256:{sha256(text.encode()).hexdigest()}"
-
-
 def etag(row: Proposal) -> str:
     """The entity tag of a call; it differs after each change of the call."""
-    said = [row.state, seen(row), len(row.votes), len(row.comments), row.fence, row.expires]
+    said = [row.state, row.seen, len(row.votes), len(row.comments), row.fence, row.expires]
     return f'"{sha256(json.dumps(said).encode()).hexdigest()[:32]}"'
 
 

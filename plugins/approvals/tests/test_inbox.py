@@ -12,6 +12,7 @@ from inbox import ANN, AUTH, BOB, BOT, EVE, RAN, Inbox, configured, deleting
 
 from sayso import Agent, Call, ConfigError, tool
 from sayso.testing import Served, scripted, user
+from sayso_approvals import listing
 
 
 def names(answer: Any) -> list[str]:
@@ -91,6 +92,22 @@ def test_first_page_holds_a_call_of_each_who_asked(inbox: Inbox) -> None:
     assert [one["input"]["path"] for one in page["approvals"]] == ["0", "1", "late"]
     rest = inbox.get(f"?limit=3&cursor={page['next']}")
     assert names(rest) == ["2", "3", "4"]
+
+
+def test_list_without_filters_reads_no_contents_and_is_the_same(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        inbox.propose(str(number), BOB if number == 3 else ANN)
+    filtered = [names(inbox.get(f"?limit={limit}&kind=tool_call")) for limit in (2, 100)]
+
+    def read(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the list has read calls with their contents")
+
+    monkeypatch.setattr(listing, "_POSITIONS", 2)
+    monkeypatch.setattr(listing, "_find", read)
+    assert [names(inbox.get(f"?limit={limit}")) for limit in (2, 100)] == filtered
+    assert filtered == [["0", "3"], ["0", "1", "2", "3", "4"]]
 
 
 def test_decision_is_recorded_and_runs_nothing_here(inbox: Inbox) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from functools import cached_property, partial
 from typing import Any
 
@@ -218,7 +218,8 @@ class _Call:
             return said(f"Error: {waiting.no_way(self.name)}", error=True)
         state, answer = self._round()
         if state is not None and answer is not None and self.person.fills_forms:
-            return await self._decided(state, questions.answer_of(answer))
+            id_, seen = questions.named(state)
+            return await self._decided(id_, questions.answer_of(answer, seen))
         row = await self._proposal(state)
         if row.state == "PENDING" and self.person.reads(row):
             if not is_modern(self.context):
@@ -228,7 +229,7 @@ class _Call:
             elif state is None or answer is None:
                 request = self.person.question(row)
                 return types.InputRequiredResult(
-                    input_requests={"approval": request}, request_state=row.id
+                    input_requests={"approval": request}, request_state=questions.name_of(row)
                 )
             elif answer.action == "accept":
                 await self.person.at_page(row)
@@ -278,7 +279,8 @@ class _Call:
         asked_about = self.person.fills_forms and id_ not in self.known.no_longer_asked
         return None if row is not None and row.state == "PENDING" and asked_about else row
 
-    async def _of_round(self, id_: str) -> Proposal:
+    async def _of_round(self, state: str) -> Proposal:
+        id_, _ = questions.named(state)
         row = await self.host.calls.look(id_, self.caller)
         if row is None or row.name != self.name or row.asked != self.input:
             raise ToolInputError("this approval is not known, or is for another call")
@@ -311,27 +313,22 @@ class _Call:
             self.known.leave(self.key, id_)
             raise
 
-    async def _carried_out(
-        self, id_: str, answer: Answer, approved: Mapping[str, Any] | None = None
-    ) -> types.CallToolResult:
-        """Decide on the call and run it. `approved` is the input that was approved elsewhere;
-        without it, the person at the client has seen the proposed input."""
+    async def _carried_out(self, id_: str, answer: Answer) -> types.CallToolResult:
+        """Decide on the call and run it."""
         ran: list[Outcome] = []
         limit = self.host.config.limits.turn_time
         asked = await self.host.calls.look(id_, self.caller)
-        # The client sends the input as it was proposed; the ledger has the input that the tool
-        # gets.
+        # The client sends the input as it was proposed, and the person has seen the revision that
+        # the question showed. Any other input is refused by the ledger.
         same = asked is not None and asked.asked == self.input
-        input = asked.input if asked is not None and same else self.input
-        if same and approved is not None:
-            input = dict(approved)
         async with status_lines(self.sending) as update:
             work = self.host.calls.decide(
                 id_,
                 self.caller,
                 approved=answer.approved,
                 reason=answer.reason,
-                input=input,
+                input=None if same else self.input,
+                seen=answer.seen,
                 session=self.peer.session,
                 update=update,
                 wait=limit,
@@ -366,6 +363,8 @@ class _Call:
         row = await self.host.calls.look(id_, self.caller)
         if row is not None and row.state != "PENDING" and row.asked == self.input:
             return self._ended(row)
+        if row is not None and row.revision > 1 and row.asked == self.input:
+            return self._still(f"{error.items[0]['msg']}; call the tool again to be asked about it")
         return said(f"Not run: {error.items[0]['msg']}", error=True)
 
     def _ended(self, row: Proposal) -> types.CallToolResult:
@@ -382,7 +381,7 @@ class _Call:
         if row.state in ("APPROVED", "EXECUTING"):
             # It was approved elsewhere, perhaps with an edited input; run the input that was
             # approved.
-            return await self._carried_out(row.id, Answer(True, None), row.runs)
+            return await self._carried_out(row.id, Answer(True, None, row.revision))
         return self._ended(row)
 
     async def _delivered(self, id_: str, result: types.CallToolResult) -> types.CallToolResult:
