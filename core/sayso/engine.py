@@ -48,8 +48,8 @@ class Engine:
     agent: Agent
     model: Model
     model_config: Mapping[str, Any]
-    window: int | None
-    """The number of tokens that the model can read; None if it is not known."""
+    stated_window: int | None
+    """The number of tokens that the model can read, by the settings."""
     price: Price | None
     ledger: Ledger
     gate: Gate
@@ -79,6 +79,12 @@ class Engine:
         self.intercepts = bool(self.plugins.implementations("intercept_request"))
         self.holds = bool(self.plugins.implementations("intercept_response"))
         self.events_on = bool(self.plugins.implementations("on_event"))
+
+    @property
+    def window(self) -> int | None:
+        """The number of tokens that the model can read; None while it is not known."""
+        known: int | None = getattr(self.model, "context_window", None)
+        return self.stated_window or known
 
     def load(self) -> Load:
         """The present load of this process."""
