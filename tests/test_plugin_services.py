@@ -1,4 +1,4 @@
-"""What the service does for plugins beside its turns: notes, `/ready`, signed paths, principals."""
+"""The services for plugins beside the turns: notes, `/ready`, signed paths, principals."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Signed(Plugin):
 
     @hookimpl
     def register_routes(self, host: Host) -> Router:
-        async def told(request: Request) -> PlainTextResponse:
-            return PlainTextResponse("told")
+        async def answered(request: Request) -> PlainTextResponse:
+            return PlainTextResponse("fine")
 
         paths = ("/signed", "/other")
-        return Router([Route(path, told, methods=["GET", "POST"]) for path in paths])
+        return Router([Route(path, answered, methods=["GET", "POST"]) for path in paths])
 
 
 def test_a_signed_path_is_reached_without_a_token_and_no_other_is() -> None:

@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from sayso.config.targets import load_agent
     from sayso.config.variables import secret_text
     from sayso.context import Caller, DecidedCall, RequestContext
-    from sayso.decisions.shapes import GrantShown, shown_grant
+    from sayso.decisions.filters import CallFilter
+    from sayso.decisions.shapes import (
+        GrantShown,
+        ShownCall,
+        ShownItem,
+        View,
+        iso,
+        shown_call,
+        shown_grant,
+        shown_item,
+    )
     from sayso.errors import (
         AgentError,
         Blocked,
@@ -204,7 +214,8 @@ _MODULES = {
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
-    "decisions.shapes": "GrantShown shown_grant",
+    "decisions.filters": "CallFilter",
+    "decisions.shapes": "GrantShown ShownCall ShownItem View iso shown_call shown_grant shown_item",
     "hosting": "Host Notes Ruling",
     "hosting.grants": "Grantable",
     "hosting.numbers": "Backlog Load",
@@ -273,6 +284,7 @@ __all__ = [
     "BodyReader",
     "Busy",
     "Call",
+    "CallFilter",
     "Caller",
     "ChatEndpoint",
     "ChatRequest",
@@ -345,6 +357,8 @@ __all__ = [
     "ServiceHost",
     "Session",
     "Shown",
+    "ShownCall",
+    "ShownItem",
     "Silence",
     "Size",
     "SlotAwaited",
@@ -388,6 +402,7 @@ __all__ = [
     "URLConfig",
     "Unauthenticated",
     "Usage",
+    "View",
     "Vote",
     "__version__",
     "asked",
@@ -401,6 +416,7 @@ __all__ = [
     "hidden_trace",
     "hookimpl",
     "install_line",
+    "iso",
     "load_agent",
     "load_config",
     "load_model",
@@ -415,7 +431,9 @@ __all__ = [
     "running",
     "secret_text",
     "serve",
+    "shown_call",
     "shown_grant",
+    "shown_item",
     "sse_frame",
     "sse_reply",
     "standard_error",

@@ -51,8 +51,8 @@ class Engine:
     agent: Agent
     model: Model
     model_config: Mapping[str, Any]
-    window: int | None
-    """The number of tokens that the model can read; None if it is not known."""
+    stated_window: int | None
+    """The number of tokens that the model can read, by the settings."""
     price: Price | None
     ledger: Ledger
     gate: Gate
@@ -95,6 +95,12 @@ class Engine:
                 if given is not None:
                     await stack.enter_async_context(given)
             yield
+
+    @property
+    def window(self) -> int | None:
+        """The number of tokens that the model can read; None while it is not known."""
+        known: int | None = getattr(self.model, "context_window", None)
+        return self.stated_window or known
 
     def load(self) -> Load:
         """The present load of this process."""

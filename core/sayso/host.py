@@ -114,7 +114,7 @@ class ServiceHost:
             agent=agent,
             model=model,
             model_config={**agent.model_config, **config.model.given()},
-            window=config.model.context_window or getattr(model, "context_window", None),
+            stated_window=config.model.context_window,
             price=price_table() if config.model.prices else None,
             ledger=self.ledger,
             gate=self.gate,

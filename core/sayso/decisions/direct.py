@@ -176,7 +176,7 @@ class DirectCalls:
         reason: str | None = None,
         input: Mapping[str, Any] | None = None,
         edited: Mapping[str, Any] | None = None,
-        seen: int | None = None,
+        seen: str | None = None,
         session: Session | None = None,
         platform: PlatformContext | None = None,
         update: Update | None = None,
@@ -189,7 +189,7 @@ class DirectCalls:
         A call runs at most once. A call that was decided before returns its recorded outcome; for
         one that another process runs, the method waits at most `wait` seconds (StillRunning).
         `input`, if it is stated, must equal the input that would run; `edited` is the input to run
-        instead, if the tool is editable and accepts it. `seen` is the revision that the approver
+        instead, if the tool is editable and accepts it. `seen` is the digest of what the approver
         was shown: once the input was edited, an approval states `input` or `seen`. If `run` is
         false, an approval is only recorded, and the protocol that proposed the call runs it later.
         `ran` gets the outcome with its raw value if this request runs the call. Raises

@@ -110,7 +110,7 @@ class Calls(Protocol):
         reason: str | None = None,
         input: Mapping[str, Any] | None = None,
         edited: Mapping[str, Any] | None = None,
-        seen: int | None = None,
+        seen: str | None = None,
         session: Session | None = None,
         platform: PlatformContext | None = None,
         update: Update | None = None,
@@ -124,8 +124,8 @@ class Calls(Protocol):
           waited for at most `wait` seconds (StillRunning).
         - `input`: if given, must equal the input that would run.
         - `edited`: the input to run instead, if the tool is editable and accepts it.
-        - `seen`: the revision that the approver was shown. Once the input was edited, an approval
-          has to state `input` or `seen`.
+        - `seen`: the digest of what the approver was shown (`Proposal.seen`). Once the input was
+          edited, an approval has to state `input` or `seen`.
         - `run` false: an approval is only recorded, so that the proposing protocol runs the call.
         - `ran`: gets the outcome with its raw value if this request runs the call.
 

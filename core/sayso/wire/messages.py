@@ -106,6 +106,10 @@ Revision = Annotated[int, BeforeValidator(_whole), Field(strict=True, ge=1)]
 """The number of an input of a call: 1 is the proposed one, each change makes the next."""
 
 
+Seen = Annotated[str, Field(strict=True, max_length=200)]
+"""The digest of what an approver was shown, as the proposal states it."""
+
+
 class Command(Wire):
     """A terminal command, suggested (`execute` false) or approved."""
 
@@ -116,7 +120,7 @@ class Command(Wire):
     intent: str | None = Field(default=None, exclude_if=_absent)
     rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
     reason: str | None = Field(default=None, exclude_if=_absent)
-    seen: Revision | None = Field(default=None, exclude_if=_absent)
+    seen: Seen | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedCommand(Wire):
@@ -139,7 +143,7 @@ class ToolCall(Wire):
     intent: str | None = Field(default=None, exclude_if=_absent)
     rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
     reason: str | None = Field(default=None, exclude_if=_absent)
-    seen: Revision | None = Field(default=None, exclude_if=_absent)
+    seen: Seen | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedToolCall(Wire):
@@ -154,7 +158,8 @@ class ExecutedToolCall(Wire):
 class Approval(Wire):
     """A proposal of either kind in one shape (design, section 7).
 
-    `revision` counts its inputs; a decision names with `seen` the one that its approver was shown.
+    `revision` counts its inputs. `seen` is the digest of everything that an approver is shown; a
+    decision names the one that its approver saw.
     """
 
     id: str
@@ -169,7 +174,7 @@ class Approval(Wire):
     bound: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
     reason: str | None = Field(default=None, exclude_if=_absent)
     revision: Revision | None = Field(default=None, exclude_if=_absent)
-    seen: Revision | None = Field(default=None, exclude_if=_absent)
+    seen: Seen | None = Field(default=None, exclude_if=_absent)
     votes: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
 
 

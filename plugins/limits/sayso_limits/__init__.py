@@ -33,7 +33,7 @@ from sayso_limits.rows import DAY, Limit, give_back, name_of, sweep, take
 __all__ = ["Limits"]
 log = logging.getLogger("sayso.limits")
 _CACHED = 10
-"""So many cached tokens count as one."""
+"""The number of cached tokens that count as one."""
 
 
 class _Spent:

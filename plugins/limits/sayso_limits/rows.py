@@ -1,4 +1,4 @@
-"""What a caller has used: one row for each, in the ledger's store."""
+"""The use of each caller: one row in the ledger's store."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def _refusal(used: Used, limit: Limit, now: float, *, decides: bool) -> Refusal 
     if decides:
         # A budget must not keep a person from rejecting a call.
         if limit.decisions is not None and used.decided >= limit.decisions:
-            text = f"more than {limit.decisions} decisions a minute"
+            text = f"the limit of decisions is {limit.decisions} a minute"
             return Refusal(text, "RATE_LIMITED", rest)
         return None
     if limit.rate is not None and used.asked >= limit.rate:
-        return Refusal(f"more than {limit.rate} requests a minute", "RATE_LIMITED", rest)
+        return Refusal(f"the limit of requests is {limit.rate} a minute", "RATE_LIMITED", rest)
     if limit.concurrent is not None and len(used.running) >= limit.concurrent:
-        return Refusal(f"more than {limit.concurrent} requests at once", "RATE_LIMITED", 1.0)
+        return Refusal(f"the limit of requests is {limit.concurrent} at once", "RATE_LIMITED", 1.0)
     if limit.tokens is not None and used.tokens >= limit.tokens:
         text = f"all {limit.tokens} tokens of this day are used"
         return Refusal(text, "BUDGET_EXHAUSTED", DAY - now % DAY)

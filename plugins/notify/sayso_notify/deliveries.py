@@ -19,7 +19,7 @@ from sayso_notify.notices import (
 )
 
 PAUSES = (5.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0)
-"""Seconds between the attempts to send a notice; after the last one it is given up."""
+"""Seconds between the attempts to send a notice; after the last one it is dropped."""
 LATEST = 86_400.0
 """Seconds within which a notice is sent that comes after the time of its call."""
 _REMINDERS = 2
@@ -40,8 +40,8 @@ class Delivery:
     """The state of one call on one channel.
 
     `queue` has the notices to send, the oldest first; the first of them has had `attempts` and is
-    sent at `next`. `told` says whether the channel hears of the call yet, `reminded` how often it
-    was reminded. `state` is the state of the call in the part of the log that was read, `remote`
+    sent at `next`. `informed` says whether the channel hears of the call yet, `reminded` how often
+    it was reminded. `state` is the state of the call in the part of the log that was read, `remote`
     what the channel returned for it.
     """
 
@@ -52,14 +52,14 @@ class Delivery:
     queue: list[Waiting] = field(default_factory=list)
     attempts: int = 0
     next: float = 0.0
-    told: bool = False
+    informed: bool = False
     reminded: int = 0
     remote: str | None = None
 
     @classmethod
     def of(cls, row: Proposal, channel: Channel) -> Delivery:
         """A delivery for a call that the channel does not know yet."""
-        return cls(row.id, row.created, row.expires, told=channel.after is None)
+        return cls(row.id, row.created, row.expires, informed=channel.after is None)
 
     @classmethod
     def loads(cls, text: str) -> Delivery:
@@ -79,7 +79,7 @@ class Delivery:
     def add(self, waiting: Waiting, channel: Channel) -> None:
         """Queue a notice, if the channel sends such ones now."""
         known = any(one.id == waiting.id for one in self.queue)
-        if self.told and not known and fits(channel.events, waiting.type):
+        if self.informed and not known and fits(channel.events, waiting.type):
             self.queue.append(waiting)
 
     def look(self, now: float, channel: Channel) -> bool:
@@ -90,15 +90,15 @@ class Delivery:
         return len(self.queue) > before
 
     def _due(self, now: float, channel: Channel) -> Iterator[Waiting]:
-        if not self.told and channel.after is not None and now >= self.created + channel.after:
-            self.told = True
+        if not self.informed and channel.after is not None and now >= self.created + channel.after:
+            self.informed = True
             if fits(channel.events, ESCALATED):
                 yield Waiting(made_id(self.call, ESCALATED), ESCALATED, now)
         number = self.reminded
         while self.reminded < _REMINDERS and now >= self._reminder(self.reminded):
             self.reminded += 1
         # One reminder takes the place of those that were missed.
-        due = self.told and channel.reminders and self.reminded > number
+        due = self.informed and channel.reminders and self.reminded > number
         if due and self.remote is None and any(one.type in ASKING for one in self.queue):
             return
         if due and fits(channel.events, REMINDER):
@@ -111,7 +111,7 @@ class Delivery:
         """When there is something to do for the call by time alone."""
         times = [self.expires] if self.state in ("PENDING", "APPROVED") else []
         if self.state == "PENDING":
-            if not self.told and channel.after is not None:
+            if not self.informed and channel.after is not None:
                 times.append(self.created + channel.after)
             if self.reminded < _REMINDERS:
                 times.append(self._reminder(self.reminded))
@@ -134,7 +134,7 @@ class Delivery:
         self._drop()
 
     def failed(self, now: float, retry_after: float | None) -> bool:
-        """The first notice could not be sent; returns whether it is given up."""
+        """The first notice could not be sent; returns whether it is dropped."""
         if self.attempts >= len(PAUSES):
             self._drop()
             return True

@@ -34,7 +34,7 @@ class Mail:
 
     def __init__(self, settings: MailSettings) -> None:
         self._settings = settings
-        self._told = settings.events
+        self._types = settings.events
         self.tools, self.reminders, self.after = settings.tools, settings.reminders, settings.after
         self._password = (
             secret_text(settings.password, "password") if settings.password is not None else ""
@@ -48,7 +48,7 @@ class Mail:
     @property
     def events(self) -> list[str]:
         """The types of notices for somebody."""
-        return [*self._told, *_OUTCOMES] if self._settings.requesters else self._told
+        return [*self._types, *_OUTCOMES] if self._settings.requesters else self._types
 
     async def send(self, notice: Notice) -> str | None:
         """Send the mails: to the people of the channel, and to the requester."""
@@ -62,7 +62,7 @@ class Mail:
     def _recipients(self, notice: Notice) -> list[list[str]]:
         """The addresses of each mail: a requester does not read those of the others."""
         row = notice.row
-        found = [list(self._settings.to)] if fits(self._told, notice.type) else []
+        found = [list(self._settings.to)] if fits(self._types, notice.type) else []
         if notice.type in _OUTCOMES:
             # A name that only the message claims counts where nobody proves one.
             names = [row.person, row.principal] if row.principal is not None else [row.user]

@@ -248,9 +248,12 @@ class Line:
                 remote = await self._channel.send(notice)
         except Exception as error:
             self._failed(delivery, first, error)
+            outcome = "failed"
         else:
             delivery.sent(remote)
             self._recovered()
+            outcome = "sent"
+        self._host.delivered(self.name, outcome, max(0.0, time.time() - first.at))
 
     def _failed(self, delivery: Delivery, first: Waiting, error: Exception) -> None:
         self._gone = self._gone or bool(getattr(error, "gone", False))
@@ -263,7 +266,7 @@ class Line:
         self._error = type(error).__name__
         self._until = time.time() + (wait or min(60.0, 2.0**self._failing)) * uniform(0.5, 1.0)
         if delivery.failed(time.time(), wait):
-            what = "%s of call %s is given up on %s"
+            what = "%s of call %s is dropped on %s"
             logger.warning(what, first.type, delivery.call, self.name)
 
     def _recovered(self) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx2
 
@@ -36,16 +36,20 @@ class Poster:
     """Posts to one address, which is screened for each post; no redirect is followed."""
 
     def __init__(self, settings: HookSettings) -> None:
-        self._url = settings.url
+        self._url = _checked(secret_text(settings.url, "url"), settings.hosts)
         self._screening = Screening(settings.hosts)
-        self._client = httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False, trust_env=False)
+        # Not a client: it would log each address, which is as good as a key.
+        self._transport = httpx2.AsyncHTTPTransport(trust_env=False)
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> None:
         """Post the body. Raises Gone, Refused, or the error of the connection."""
         given = {"User-Agent": "Sayso", **headers}
-        request = self._client.build_request("POST", self._url, content=body, headers=given)
+        patience = httpx2.Timeout(_TIMEOUT).as_dict()
+        request = httpx2.Request(
+            "POST", self._url, content=body, headers=given, extensions={"timeout": patience}
+        )
         await self._screening.pin(request)
-        response = await self._client.send(request, stream=True)
+        response = await self._transport.handle_async_request(request)
         try:
             size = 0
             async for piece in response.aiter_raw():
@@ -61,7 +65,7 @@ class Poster:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await self._transport.aclose()
 
 
 class Webhook:
@@ -176,6 +180,17 @@ def _text(text: str, **style: str) -> dict[str, Any]:
     # A TextBlock would read Markdown; a TextRun does not.
     run = {"type": "TextRun", "text": text, **style}
     return {"type": "RichTextBlock", "inlines": [run]}
+
+
+def _checked(url: str, hosts: Sequence[str]) -> str:
+    try:
+        parts = urlsplit(url)
+        allowed = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in hosts)
+    except ValueError:
+        allowed = False
+    if not allowed:
+        raise ConfigError("'url' is an address with https, or one of a host in 'hosts'")
+    return url
 
 
 def _seconds(text: str | None) -> float | None:

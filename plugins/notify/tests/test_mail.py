@@ -25,7 +25,7 @@ def test_a_mail_asks_for_a_decision_and_the_requester_is_told_of_it() -> None:
             until(lambda: server.mails)
             decide(running, row.id, False, "no")
             until(lambda: len(server.mails) == 2)
-    (to, asked), (to_ann, told) = server.mails
+    (to, asked), (to_ann, answered) = server.mails
     assert to == ["ops@example.com"] and to_ann == ["ann@example.com"]
     assert asked["Subject"] == "delete waits for a decision"
     assert asked["Auto-Submitted"] == "auto-generated"
@@ -33,8 +33,11 @@ def test_a_mail_asks_for_a_decision_and_the_requester_is_told_of_it() -> None:
     assert f"https://agent.example.com/console#{row.id}" in text
     assert "Neither this link nor a reply to this mail decides anything." in text
     assert r"path: \"a\nSubject: forged\"".replace('\\"', '"') in text and "hunter2" not in text
-    assert asked["References"] == told["References"] and asked["Message-ID"] != told["Message-ID"]
-    assert told["Subject"] == "delete was rejected"
+    assert (
+        asked["References"] == answered["References"]
+        and asked["Message-ID"] != answered["Message-ID"]
+    )
+    assert answered["Subject"] == "delete was rejected"
 
 
 def test_an_expired_call_is_told_to_both() -> None:

@@ -153,6 +153,19 @@ def test_a_dead_channel_delays_neither_turns_nor_other_channels_and_catches_up()
             assert bad.types(rows[1].id) == ["approval.requested"]
 
 
+def test_the_log_never_has_the_address_of_a_webhook(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    with receiving() as receiver:
+        table = hook(f"{receiver.url}/s3cr3t-path")
+        with served(deleting(), config=configured(table)) as running:
+            row = propose(running)
+            until(lambda: receiver.types(row.id))
+            receiver.status = 500
+            propose(running)
+            until(lambda: _details(running)["webhooks.ops"]["state"] == "failing")
+    assert "s3cr3t-path" not in caplog.text
+
+
 def test_a_repeated_notice_has_its_first_id_and_waits_as_long_as_the_receiver_asks() -> None:
     with receiving() as receiver:
         ids = []
@@ -278,7 +291,7 @@ def _state(service: Service) -> str:
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ('url = "http://example.com/x"\nsecret = "whsec_x"', "https"),
+        (f'url = "http://example.com/x"\nsecret = "{KEY}"', "https"),
         ('url = "https://example.com/x"\nsecret = "whsec_x"', "24 to 64 bytes"),
         ('url = "https://example.com/x"\nsecret = "env:NOT_THERE"', "NOT_THERE"),
     ],

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from pydantic import SecretStr
 from starlette.routing import Route, Router
 
 from sayso import Host, Plugin, PluginError, SaysoError, hookimpl, install_line, secret_text
@@ -47,6 +48,9 @@ class Slack(Plugin):
     @hookimpl
     def register_routes(self, host: Host) -> Router | None:
         """The paths of signed requests, if there is a signing secret."""
+        if self.settings.lacking:
+            # The lifespan stops the start.
+            return None
         parts = self._made(host)
         if self.settings.signing_secret is None:
             return None
@@ -61,6 +65,8 @@ class Slack(Plugin):
 
     def channels(self, host: Host) -> dict[str, Any]:
         """The channels of the outbox of the plugin `notify`."""
+        if self.settings.lacking:
+            return {}
         parts = self._made(host)
         cards: dict[str, Any] = {"threads": parts.threads}
         if self.settings.channel is not None:
@@ -71,6 +77,8 @@ class Slack(Plugin):
     @asynccontextmanager
     async def lifespan(self, host: Host) -> AsyncIterator[None]:
         """Be connected for as long as the service lives."""
+        if lacking := self.settings.lacking:
+            raise PluginError(f"plugin 'slack': set {', '.join(lacking)} in [plugin.slack]")
         if "notify" not in host.plugins.names:
             raise PluginError(
                 "plugin 'slack' needs the plugin 'notify', which sends its cards: add it to "
@@ -84,7 +92,7 @@ class Slack(Plugin):
             socket = SocketMode(parts.api, parts.receiver, token)
             beside.append(asyncio.create_task(socket.run()))
         else:
-            beside.append(asyncio.create_task(_begun(parts.api)))
+            beside.append(asyncio.create_task(_introduced(parts.api)))
         host.details["slack"] = lambda: {"socket_mode": socket.connected} if socket else {}
         try:
             yield
@@ -118,14 +126,15 @@ class _Parts:
         self.receiver = Receiver(host, self.talk.handle, interactions.handle)
 
 
-def _secret(given: Any, name: str) -> str:
+def _secret(given: SecretStr | None, name: str) -> str:
+    assert given is not None, "register_routes has checked it"
     try:
         return secret_text(given, f"plugin.slack.{name}")
     except SaysoError as error:
         raise PluginError(str(error)) from None
 
 
-async def _begun(api: Api) -> None:
+async def _introduced(api: Api) -> None:
     """Learn who the bot is, as soon as Slack can be reached."""
     pause = 1.0
     while True:

@@ -29,8 +29,8 @@ class Card(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What a card shows beside the call itself: `inputs` are the fields that may be shown, `link`
-    the page, `standing` who has approved so far."""
+    """The data that a card shows beside the call itself: `inputs` are the fields that may be shown,
+    `link` the page, `standing` the approvers so far; `destructive` asks once more."""
 
     inputs: Sequence[str]
     link: str | None = None

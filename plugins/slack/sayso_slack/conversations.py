@@ -22,7 +22,8 @@ class Kept:
     """The note of one conversation.
 
     `ids` has the calls on the cards, by the time stamps of their messages; `begins` the first
-    message of each turn that no new message began; `waiting` the calls that the last turn left
+    message of each turn that no new message began, `notices` the messages that no turn made;
+    `waiting` the calls that the last turn left
     undecided, `reported` those whose outcome a turn has had; `user` the workspace and the id of
     the user whose turn it was.
     """
@@ -31,6 +32,7 @@ class Kept:
     session: dict[str, Any] | None = None
     ids: dict[str, list[str]] = field(default_factory=dict)
     begins: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
     reported: list[str] = field(default_factory=list)
     at: float = 0.0
@@ -38,7 +40,8 @@ class Kept:
     def bounded(self) -> Kept:
         """The note without what is far back."""
         self.ids = dict([*self.ids.items()][-_MOST:])
-        self.begins, self.reported = self.begins[-_MOST:], self.reported[-5 * _MOST :]
+        self.begins, self.notices = self.begins[-_MOST:], self.notices[-_MOST:]
+        self.reported = self.reported[-5 * _MOST :]
         return self
 
 

@@ -134,7 +134,7 @@ class SocketMode:
         """Connect, and stay connected until cancelled."""
         loop = asyncio.get_running_loop()
 
-        def told(client: Any, request: SocketModeRequest) -> None:
+        def received(client: Any, request: SocketModeRequest) -> None:
             # Without an acknowledgement, Slack sends a payload again, to another process.
             if not self._receiver.full:
                 client.send_socket_mode_response(SocketModeResponse(request.envelope_id))
@@ -143,7 +143,7 @@ class SocketMode:
         pause = 1.0
         while self._client is None:
             client = SocketModeClient(self._token, web_client=self._api.client)
-            client.socket_mode_request_listeners.append(told)
+            client.socket_mode_request_listeners.append(received)
             try:
                 await self._api.begin()
                 await self._api.run(client.connect)

@@ -67,7 +67,7 @@ class Interactions:
         channel = box.get("channel_id") or (payload.get("channel") or {}).get("id") or ""
         press = Press(id_, seen, str(channel), str(box.get("message_ts", "")), who[1], caller)
         if person_of(caller) is None:
-            await self._tell(press, UNKNOWN.format(*who))
+            await self._answer_alone(press, UNKNOWN.format(*who))
             return
         row = await self._may(press, approved=name == cards.APPROVE)
         if row is None:
@@ -86,7 +86,7 @@ class Interactions:
         channel, _, ts = place.partition(":")
         press = Press(id_, seen, channel, ts, who[1], caller)
         if person_of(caller) is None:
-            await self._tell(press, UNKNOWN.format(*who))
+            await self._answer_alone(press, UNKNOWN.format(*who))
             return
         values = (view.get("state") or {}).get("values") or {}
         reason = ((values.get("reason") or {}).get("reason") or {}).get("value")
@@ -98,7 +98,7 @@ class Interactions:
         """The call, if this person may decide it as the card showed it; else the person is told."""
         row = await self._host.calls.look(press.id, press.caller)
         if row is None:
-            await self._tell(press, _UNKNOWN_CALL)
+            await self._answer_alone(press, _UNKNOWN_CALL)
             return None
         if row.state != "PENDING":
             await self._show(press, row, always=True)
@@ -106,10 +106,10 @@ class Interactions:
         own = row.principal == press.caller.principal
         why = self._host.record.barred(row, press.caller)
         if why and (approved or not own):
-            await self._tell(press, _BARRED.get(why, why))
+            await self._answer_alone(press, _BARRED.get(why, why))
             return None
         if approved and row.seen != press.seen:
-            await self._tell(press, _CHANGED)
+            await self._answer_alone(press, _CHANGED)
             return None
         return row
 
@@ -124,23 +124,23 @@ class Interactions:
                 kind=row.kind,
                 reason=reason,
                 input=row.runs if approved else None,
-                seen=row.revision if approved else None,
+                seen=row.seen if approved else None,
                 run=False,
             )
         except SaysoError as error:
             items = getattr(error, "items", ())
             words = [str(item.get("msg")) for item in items] or [self._host.failure(error).message]
-            await self._tell(press, f"Nothing was decided: {'; '.join(words)}.")
+            await self._answer_alone(press, f"Nothing was decided: {'; '.join(words)}.")
             return
         await self._show(press, row)
 
     async def _show(self, press: Press, row: Proposal, *, always: bool = False) -> None:
         """Change the card to the recorded decision; if that fails, or `always`, tell the person."""
-        told = f"{cards.name_of(row)} {cards.outcome(row, time.time())}"
+        text = f"{cards.name_of(row)} {cards.outcome(row, time.time())}"
         standing = self._host.record.standing(row)
         if row.state == "PENDING":
             # The outbox changes the card to the votes so far.
-            await self._tell(press, standing or "Your approval is recorded.")
+            await self._answer_alone(press, standing or "Your approval is recorded.")
             return
         card = cards.decided(row, time.time())
         try:
@@ -155,9 +155,9 @@ class Interactions:
             logger.info("the card of call %s could not be changed: %s", row.id, error)
             always = True
         if always:
-            await self._tell(press, told)
+            await self._answer_alone(press, text)
 
-    async def _tell(self, press: Press, text: str) -> None:
+    async def _answer_alone(self, press: Press, text: str) -> None:
         """Tell the person alone."""
         with suppress(Exception):
             await self._api.patient(

@@ -4,7 +4,7 @@
 
 from typing import Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr
 
 from sayso import Duration, Plugin
 
@@ -12,7 +12,7 @@ from sayso import Duration, Plugin
 class SlackSettings(Plugin.Settings):
     """`[plugin.slack]`: the app, its workspaces, and what it does there."""
 
-    bot_token: SecretStr
+    bot_token: SecretStr | None = None
     """The bot token of the app ("xoxb-..."), or "env:NAME"."""
     app_token: SecretStr | None = None
     """The app-level token ("xapp-..."), or "env:NAME": with it the service connects to Slack
@@ -20,7 +20,7 @@ class SlackSettings(Plugin.Settings):
     signing_secret: SecretStr | None = None
     """The signing secret of the app, or "env:NAME": with it Slack posts to /slack/events and
     /slack/interactions."""
-    teams: list[str] = Field(min_length=1)
+    teams: list[str] = []
     """The ids of the workspaces ("T...") whose members may do anything here."""
     channel: str | None = None
     """The id of the channel ("C...") that gets a card for each call that waits; absent: only the
@@ -44,10 +44,12 @@ class SlackSettings(Plugin.Settings):
     api: str = "https://slack.com/api/"
     """The address of Slack's Web API."""
     formatting: Literal["plain", "markdown"] = "plain"
-    """Whether the agent's text is shown as it is, or as Markdown."""
+    """Whether the agent's text is shown as it is, or Slack reads its *bold* and `code`."""
 
-    @model_validator(mode="after")
-    def _is_reached(self) -> "SlackSettings":
-        if self.app_token is None and self.signing_secret is None:
-            raise ValueError("set app_token (Socket Mode), signing_secret (HTTP), or both")
-        return self
+    @property
+    def lacking(self) -> list[str]:
+        """The keys that the app cannot do without, and that are not set."""
+        lacking = [] if self.bot_token else ["bot_token"]
+        lacking += [] if self.teams else ["teams"]
+        reached = self.app_token or self.signing_secret
+        return lacking if reached else [*lacking, "app_token or signing_secret"]

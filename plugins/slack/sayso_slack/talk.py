@@ -42,7 +42,7 @@ _PLAIN = (None, "thread_broadcast", "file_share")
 
 
 class Place(NamedTuple):
-    """Where a conversation is: the channel, and the thread; None for a direct message without
+    """The place of a conversation: its channel and its thread; None for a direct message without
     one."""
 
     channel: str
@@ -86,8 +86,8 @@ class Talk:
         place, direct = _place(event)
         mentioned = f"<@{self._api.user}>" in str(event.get("text", ""))
         kept = await self._conversations.load(place.key)
-        heard = direct or mentioned or kept is not None or place.channel in self._settings.listen
-        if not heard or not await self._conversations.is_new(f"{place.channel}:{event['ts']}"):
+        is_ours = direct or mentioned or kept is not None or place.channel in self._settings.listen
+        if not is_ours or not await self._conversations.is_new(f"{place.channel}:{event['ts']}"):
             return
         caller = caller_of(self._host, *who)
         if person_of(caller) is None:
@@ -140,6 +140,9 @@ class Talk:
             if wanted.request is None:
                 await text.add(_restated(wanted.pending))
                 await text.finish()
+                # Without the notice the message stands last, and a turn takes it up that goes on.
+                kept.notices += [text.first] if text.first is not None else []
+                await self._conversations.save(place.key, kept)
                 return
             kept.user = user
             await self._answer(place, caller, wanted.request, text, kept)
@@ -210,10 +213,9 @@ class Talk:
             messages = await self._replies(place)
         if newest is not None:
             messages = [one for one in messages if float(one["ts"]) <= float(newest)]
-        said = [*_said(messages, kept, self._api.user)]
-        if newest is None and (not said or said[-1].shown.role == "user"):
-            said.append(Said(Shown("user", ""), None))
-        return said
+        return _said(
+            [one for one in messages if one["ts"] not in kept.notices], kept, self._api.user
+        )
 
     async def _replies(self, place: Place) -> list[Any]:
         messages: list[Any] = []

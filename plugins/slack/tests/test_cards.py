@@ -150,8 +150,8 @@ def test_a_repeated_press_changes_nothing_and_is_answered_with_the_decision(
         workspace.send("interactive", payload)
     until(lambda: row_of(service, row.id).state == "APPROVED")
     workspace.send("interactive", payload)
-    told = f"{TEAM}|U2BOB"
-    until(lambda: [m for m in workspace.of("chat.postEphemeral") if told in m["text"]])
+    notices = f"{TEAM}|U2BOB"
+    until(lambda: [m for m in workspace.of("chat.postEphemeral") if notices in m["text"]])
     assert row_of(service, row.id).state == "APPROVED"
 
 
@@ -249,8 +249,8 @@ def test_a_card_that_cannot_be_changed_is_answered_with_the_recorded_decision(
     try:
         before = len(workspace.of("chat.postEphemeral"))
         workspace.send("interactive", press(card, buttons(card)["Approve"]))
-        told = until(lambda: workspace.of("chat.postEphemeral")[before:])
-        assert "was approved by" in told[0]["text"]
+        notices = until(lambda: workspace.of("chat.postEphemeral")[before:])
+        assert "was approved by" in notices[0]["text"]
     finally:
         workspace.refused.clear()
     until(lambda: not buttons(card), "the outbox changing the card later")
@@ -303,3 +303,10 @@ def test_slack_without_notify_stops_the_start_and_says_what_to_add() -> None:
         with pytest.raises(PluginError, match="needs the plugin 'notify'"):
             with served(agent(), config=config):
                 pass
+
+
+def test_an_app_without_its_tokens_stops_the_start_and_names_them() -> None:
+    config = 'plugins = ["v2", "notify", "slack"]\n'
+    with pytest.raises(PluginError, match="set bot_token, teams, app_token or signing_secret"):
+        with served(agent(), config=config):
+            pass
