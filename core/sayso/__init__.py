@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         StreamUnknown,
         TooLarge,
         ToolInputError,
+        TooMany,
         TurnError,
         Unauthenticated,
     )
@@ -202,7 +203,7 @@ _MODULES = {
     "errors": (
         "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
         "ModelError NotGranted PluginError RequestError Silence StartupError StillRunning Stopping "
-        "StreamGone StreamUnknown TooLarge ToolInputError TurnError Unauthenticated"
+        "StreamGone StreamUnknown TooLarge TooMany ToolInputError TurnError Unauthenticated"
     ),
     "wire.encoding": "encode unbroken",
     "wire.events": (
@@ -378,6 +379,7 @@ __all__ = [
     "TextDelta",
     "Thought",
     "TooLarge",
+    "TooMany",
     "Tool",
     "ToolCall",
     "ToolCallApproved",

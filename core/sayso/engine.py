@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -12,8 +13,10 @@ from typing import Any, TypeVar
 from sayso.agent import Agent
 from sayso.config.approvals import ApprovalSettings
 from sayso.config.settings import LimitSettings
+from sayso.context import Caller
 from sayso.errors import LedgerUnavailable, RequestError
 from sayso.gate import Gate
+from sayso.hookspecs import Asks
 from sayso.hosting.numbers import Load
 from sayso.ledger import Proposal
 from sayso.ledger.record import Ledger
@@ -48,8 +51,8 @@ class Engine:
     agent: Agent
     model: Model
     model_config: Mapping[str, Any]
-    window: int | None
-    """The number of tokens that the model can read; None if it is not known."""
+    stated_window: int | None
+    """The number of tokens that the model can read, by the settings."""
     price: Price | None
     ledger: Ledger
     gate: Gate
@@ -66,6 +69,8 @@ class Engine:
     handlers."""
     holds: bool = field(init=False)
     events_on: bool = field(init=False)
+    admits: bool = field(init=False)
+    """Whether a plugin may refuse what callers ask for (`admit`)."""
     background: set[asyncio.Task[Any]] = field(default_factory=set)
     on_approved: Callable[[Proposal], None] = _nothing
     """Called for each approval that this process records and whose call no request starts."""
@@ -78,7 +83,24 @@ class Engine:
         # Computed once: the plugins of a service do not change, and each turn asks.
         self.intercepts = bool(self.plugins.implementations("intercept_request"))
         self.holds = bool(self.plugins.implementations("intercept_response"))
+        self.admits = bool(self.plugins.implementations("admit"))
         self.events_on = bool(self.plugins.implementations("on_event"))
+
+    @asynccontextmanager
+    async def admitted(self, caller: Caller, asks: Asks) -> AsyncIterator[None]:
+        """The plugins' context managers around what `caller` asks for; raises TooMany."""
+        async with AsyncExitStack() as stack:
+            for impl in self.plugins.implementations("admit"):
+                given = impl.bound(caller=caller, asks=asks, host=self.host)()
+                if given is not None:
+                    await stack.enter_async_context(given)
+            yield
+
+    @property
+    def window(self) -> int | None:
+        """The number of tokens that the model can read; None while it is not known."""
+        known: int | None = getattr(self.model, "context_window", None)
+        return self.stated_window or known
 
     def load(self) -> Load:
         """The present load of this process."""

@@ -56,6 +56,7 @@ from sayso.policy import Policy
 from sayso.principals import Directory, Principal
 from sayso.slots import PATIENCE, Slots
 from sayso.start_lines import start_lines
+from sayso.turns.admission import admitted_turn
 from sayso.turns.output import Gathered
 from sayso.turns.turn import run_turn
 from sayso.wire.events import fold
@@ -113,7 +114,7 @@ class ServiceHost:
             agent=agent,
             model=model,
             model_config={**agent.model_config, **config.model.given()},
-            window=config.model.context_window or getattr(model, "context_window", None),
+            stated_window=config.model.context_window,
             price=price_table() if config.model.prices else None,
             ledger=self.ledger,
             gate=self.gate,
@@ -125,7 +126,8 @@ class ServiceHost:
             approvals=config.approvals,
             observers=self.observers,
         )
-        self._run_turn = turn_of(self.observers, agent.name, partial(run_turn, self.engine))
+        run = partial(admitted_turn if self.engine.admits else run_turn, self.engine)
+        self._run_turn = turn_of(self.observers, agent.name, run)
         self.calls = DirectCalls(self.engine)
         self.record = Recorded(self.engine)
         self.grants = Grants(self.engine)

@@ -109,9 +109,10 @@ class DirectCalls:
             return outcome
 
         async def work() -> Outcome:
-            # When the service stops, it waits for this call as for an approved one; the call ends
-            # with its caller.
-            return await self._engine.keep(ran())
+            async with self._engine.admitted(caller, "call"):
+                # When the service stops, it waits for this call as for an approved one; the call
+                # ends with its caller.
+                return await self._engine.keep(ran())
 
         return await self._engine.code.workers.on_engine_loop(work)
 
@@ -153,6 +154,10 @@ class DirectCalls:
         )
 
         async def work() -> Proposal:
+            async with self._engine.admitted(caller, "proposal"):
+                return await recorded()
+
+        async def recorded() -> Proposal:
             for granted in await Grants(self._engine).approved([row], platform):
                 return granted
             await self._engine.ledger.propose(None, [row])

@@ -43,8 +43,9 @@ class Values(Observer):
             return Histogram(f"sayso_{name}", what, labels, registry=registry, buckets=buckets)
 
         def gauge(name: str, what: str, *labels: str) -> Gauge:
-            mode = "livesum"
-            return Gauge(f"sayso_{name}", what, labels, registry=registry, multiprocess_mode=mode)
+            return Gauge(
+                f"sayso_{name}", what, labels, registry=registry, multiprocess_mode="livesum"
+            )
 
         self._turns = counter("turns", "Turns.", "protocol", "outcome")
         self._turn = histogram("turn_duration_seconds", "Turns.", "protocol")

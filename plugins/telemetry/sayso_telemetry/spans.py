@@ -32,7 +32,7 @@ _propagator = TraceContextTextMapPropagator()
 
 
 class Spans(Observer):
-    """Starts and ends spans; whoever exports them sets up the SDK."""
+    """Starts and ends spans; an SDK that the user sets up exports them."""
 
     def __init__(self, host: Host, tracer: Tracer) -> None:
         self._agent = host.agent
