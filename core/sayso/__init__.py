@@ -19,8 +19,19 @@ if TYPE_CHECKING:
     from sayso.config import Config, load_config, state_dir
     from sayso.config.settings import Duration, Size
     from sayso.config.targets import load_agent
+    from sayso.config.variables import secret_text
     from sayso.context import Caller, DecidedCall, RequestContext
-    from sayso.decisions.shapes import GrantShown, shown_grant
+    from sayso.decisions.filters import CallFilter
+    from sayso.decisions.shapes import (
+        GrantShown,
+        ShownCall,
+        ShownItem,
+        View,
+        iso,
+        shown_call,
+        shown_grant,
+        shown_item,
+    )
     from sayso.errors import (
         AgentError,
         Blocked,
@@ -41,14 +52,16 @@ if TYPE_CHECKING:
         StreamUnknown,
         TooLarge,
         ToolInputError,
+        TooMany,
         TurnError,
         Unauthenticated,
     )
     from sayso.gate import Outcome
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
-    from sayso.hosting import Host, Ruling
+    from sayso.hosting import Host, Notes, Ruling
     from sayso.hosting.grants import Grantable
+    from sayso.hosting.numbers import Backlog, Load
     from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
     from sayso.http.access import check_access
@@ -99,6 +112,7 @@ if TYPE_CHECKING:
     )
     from sayso.observing import (
         ApprovalChange,
+        Delivered,
         LedgerOperation,
         ModelCallBegan,
         ModelCallEnded,
@@ -111,6 +125,7 @@ if TYPE_CHECKING:
     )
     from sayso.plugins import Plugin
     from sayso.principals import Principal
+    from sayso.screening import Screening
     from sayso.server import serve
     from sayso.service.stderr import StandardError
     from sayso.threaded import running
@@ -184,10 +199,11 @@ _MODULES = {
     "config": "Config load_config state_dir",
     "config.settings": "Duration Size",
     "config.targets": "load_agent",
+    "config.variables": "secret_text",
     "errors": (
         "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
         "ModelError NotGranted PluginError RequestError Silence StartupError StillRunning Stopping "
-        "StreamGone StreamUnknown TooLarge ToolInputError TurnError Unauthenticated"
+        "StreamGone StreamUnknown TooLarge TooMany ToolInputError TurnError Unauthenticated"
     ),
     "wire.encoding": "encode unbroken",
     "wire.events": (
@@ -198,9 +214,11 @@ _MODULES = {
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
-    "decisions.shapes": "GrantShown shown_grant",
-    "hosting": "Host Ruling",
+    "decisions.filters": "CallFilter",
+    "decisions.shapes": "GrantShown ShownCall ShownItem View iso shown_call shown_grant shown_item",
+    "hosting": "Host Notes Ruling",
     "hosting.grants": "Grantable",
+    "hosting.numbers": "Backlog Load",
     "hosting.resent": "Asked Shown asked",
     "http.access": "check_access",
     "http.authentication": "authenticate",
@@ -226,12 +244,13 @@ _MODULES = {
         "load_model"
     ),
     "observing": (
-        "ApprovalChange LedgerOperation ModelCallBegan ModelCallEnded Observer SlotAwaited "
-        "ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
+        "ApprovalChange Delivered LedgerOperation ModelCallBegan ModelCallEnded Observer "
+        "SlotAwaited ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
     ),
     "plugins": "Plugin",
     "principals": "Principal",
     "wire.requests": "parse_request",
+    "screening": "Screening",
     "server": "serve",
     "service.stderr": "StandardError",
     "wire.session": "Session",
@@ -260,10 +279,12 @@ __all__ = [
     "Asked",
     "Attachment",
     "AudioContent",
+    "Backlog",
     "Blocked",
     "BodyReader",
     "Busy",
     "Call",
+    "CallFilter",
     "Caller",
     "ChatEndpoint",
     "ChatRequest",
@@ -277,6 +298,7 @@ __all__ = [
     "Data",
     "DecidedCall",
     "Decision",
+    "Delivered",
     "Done",
     "Duration",
     "ErrorEvent",
@@ -299,6 +321,7 @@ __all__ = [
     "InvalidRequest",
     "LedgerOperation",
     "LedgerUnavailable",
+    "Load",
     "LocalShell",
     "LogPage",
     "LogRow",
@@ -310,6 +333,7 @@ __all__ = [
     "ModelCalled",
     "ModelError",
     "NotGranted",
+    "Notes",
     "Observer",
     "Outcome",
     "Owner",
@@ -329,9 +353,12 @@ __all__ = [
     "Result",
     "Ruling",
     "SaysoError",
+    "Screening",
     "ServiceHost",
     "Session",
     "Shown",
+    "ShownCall",
+    "ShownItem",
     "Silence",
     "Size",
     "SlotAwaited",
@@ -352,6 +379,7 @@ __all__ = [
     "TextDelta",
     "Thought",
     "TooLarge",
+    "TooMany",
     "Tool",
     "ToolCall",
     "ToolCallApproved",
@@ -374,6 +402,7 @@ __all__ = [
     "URLConfig",
     "Unauthenticated",
     "Usage",
+    "View",
     "Vote",
     "__version__",
     "asked",
@@ -387,6 +416,7 @@ __all__ = [
     "hidden_trace",
     "hookimpl",
     "install_line",
+    "iso",
     "load_agent",
     "load_config",
     "load_model",
@@ -399,8 +429,11 @@ __all__ = [
     "pretty",
     "read_body",
     "running",
+    "secret_text",
     "serve",
+    "shown_call",
     "shown_grant",
+    "shown_item",
     "sse_frame",
     "sse_reply",
     "standard_error",

@@ -143,7 +143,11 @@ def configuration(config_file: Path | None, **keywords: Any) -> Config:
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sayso")
 @config_option
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option(
+    "--debug",
+    is_flag=True,
+    help="Show the traceback of an error; `serve` takes it as its own --debug.",
+)
 def cli(config_file: Path | None, debug: bool) -> None:
     """Serve one tool-calling agent; nothing dangerous runs without your say-so."""
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from sayso.ledger.people import Comment, Terms, Vote
+from sayso.wire.canonical import canonical
 from sayso.wire.messages import Kind
 
 T = TypeVar("T")
@@ -155,6 +157,15 @@ class Proposal:
     def runs(self) -> dict[str, Any]:
         """The input that runs, or has run."""
         return self.input if self.edited is None else self.edited
+
+    @property
+    def seen(self) -> str:
+        """The digest of everything that an approver reads before the decision: the input that would
+        run and its revision, the other bound fields, and the demands of the rule. An approval names
+        it to say what its author saw."""
+        rule, needed = (self.terms.rule, self.terms.quorum) if self.terms else ("", 1)
+        said = [self.id, self.revision, self.runs, self.bound, rule, needed]
+        return f"sha256:{sha256(canonical(said)).hexdigest()}"
 
     @property
     def order(self) -> tuple[float, int]:

@@ -33,8 +33,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.json_format import ParseDict
 
-from sayso import Config
-from sayso_a2a.official.notifying import Screening, notifying_client
+from sayso import Config, Screening
+from sayso_a2a.official.notifying import notifying_client
 
 CREATE = "CreateTaskPushNotificationConfig"
 

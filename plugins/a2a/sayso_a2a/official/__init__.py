@@ -25,14 +25,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sayso import ConfigError, Host, PluginError, install_line
+from sayso import ConfigError, Host, PluginError, Screening, install_line
 from sayso_a2a.card import base_url, custom_card
 from sayso_a2a.official.callers import URL, Contexts
 from sayso_a2a.official.card import REST, RPC, card_json, generated_card, official_card
 from sayso_a2a.official.execution import Executor
 from sayso_a2a.official.handler import Handler
 from sayso_a2a.official.mends import Mended
-from sayso_a2a.official.notifying import Notifier, Screening
+from sayso_a2a.official.notifying import Notifier
 from sayso_a2a.official.signing import JWKS, Signer
 from sayso_a2a.official.stores import KeptPushConfigs, KeptTasks
 from sayso_a2a.rows import Rows
