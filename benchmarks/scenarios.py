@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from collections.abc import Iterator
@@ -115,7 +116,7 @@ def asked(text: str) -> dict[str, Any]:
             "user_id": "u-4711",
             "tenant_name": "blue",
             "k8s_namespace": "shop",
-            "kubeconfig": KUBECONFIG,
+            "kubeconfig": base64.b64encode(KUBECONFIG.encode()).decode(),
         },
         "timestamp": "2026-01-05T10:00:00Z",
         "user": {"name": "Ann", "id": "u-4711"},

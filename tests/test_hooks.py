@@ -39,6 +39,7 @@ from sayso import (
     ServiceHost,
     Silence,
     ToolExecuted,
+    TooMany,
     TurnBegan,
     TurnEnded,
     Unauthenticated,
@@ -237,6 +238,25 @@ def test_hook_observe(sayso_served: Served) -> None:
     service = sayso_served(talkative(), [made("watcher", observe=observe)])
     service.chat("hello")
     assert seen == ["observes assistant", "began over v2", "ended with end_turn"]
+
+
+def test_hook_admit(sayso_served: Served) -> None:
+    asked: list[str] = []
+
+    @asynccontextmanager
+    async def admit(self: Plugin, caller: Caller, asks: str) -> AsyncIterator[None]:
+        if len(asked) == 2:
+            raise TooMany("not so fast", retry_after=2.5)
+        asked.append(asks)
+        yield
+        asked.append("left")
+
+    service = sayso_served(talkative(), [made("door", admit=admit)])
+    service.chat("hello")
+    assert asked == ["turn", "left"]
+    answer = service.ask("hello")
+    assert (answer.status, answer.headers["retry-after"]) == (429, "3")
+    assert answer.json()["code"] == "RATE_LIMITED"
 
 
 def test_hook_lifespan() -> None:

@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from sayso.config.targets import load_agent
     from sayso.config.variables import secret_text
     from sayso.context import Caller, DecidedCall, RequestContext
-    from sayso.decisions.shapes import GrantShown, shown_grant
+    from sayso.decisions.filters import CallFilter
+    from sayso.decisions.shapes import (
+        GrantShown,
+        ShownCall,
+        ShownItem,
+        View,
+        iso,
+        shown_call,
+        shown_grant,
+        shown_item,
+    )
     from sayso.errors import (
         AgentError,
         Blocked,
@@ -42,6 +52,7 @@ if TYPE_CHECKING:
         StreamUnknown,
         TooLarge,
         ToolInputError,
+        TooMany,
         TurnError,
         Unauthenticated,
     )
@@ -50,6 +61,7 @@ if TYPE_CHECKING:
     from sayso.host import ServiceHost
     from sayso.hosting import Host, Notes, Ruling
     from sayso.hosting.grants import Grantable
+    from sayso.hosting.numbers import Backlog, Load
     from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
     from sayso.http.access import check_access
@@ -100,6 +112,7 @@ if TYPE_CHECKING:
     )
     from sayso.observing import (
         ApprovalChange,
+        Delivered,
         LedgerOperation,
         ModelCallBegan,
         ModelCallEnded,
@@ -190,7 +203,7 @@ _MODULES = {
     "errors": (
         "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
         "ModelError NotGranted PluginError RequestError Silence StartupError StillRunning Stopping "
-        "StreamGone StreamUnknown TooLarge ToolInputError TurnError Unauthenticated"
+        "StreamGone StreamUnknown TooLarge TooMany ToolInputError TurnError Unauthenticated"
     ),
     "wire.encoding": "encode unbroken",
     "wire.events": (
@@ -201,9 +214,11 @@ _MODULES = {
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
-    "decisions.shapes": "GrantShown shown_grant",
+    "decisions.filters": "CallFilter",
+    "decisions.shapes": "GrantShown ShownCall ShownItem View iso shown_call shown_grant shown_item",
     "hosting": "Host Notes Ruling",
     "hosting.grants": "Grantable",
+    "hosting.numbers": "Backlog Load",
     "hosting.resent": "Asked Shown asked",
     "http.access": "check_access",
     "http.authentication": "authenticate",
@@ -229,8 +244,8 @@ _MODULES = {
         "load_model"
     ),
     "observing": (
-        "ApprovalChange LedgerOperation ModelCallBegan ModelCallEnded Observer SlotAwaited "
-        "ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
+        "ApprovalChange Delivered LedgerOperation ModelCallBegan ModelCallEnded Observer "
+        "SlotAwaited ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
     ),
     "plugins": "Plugin",
     "principals": "Principal",
@@ -264,10 +279,12 @@ __all__ = [
     "Asked",
     "Attachment",
     "AudioContent",
+    "Backlog",
     "Blocked",
     "BodyReader",
     "Busy",
     "Call",
+    "CallFilter",
     "Caller",
     "ChatEndpoint",
     "ChatRequest",
@@ -281,6 +298,7 @@ __all__ = [
     "Data",
     "DecidedCall",
     "Decision",
+    "Delivered",
     "Done",
     "Duration",
     "ErrorEvent",
@@ -303,6 +321,7 @@ __all__ = [
     "InvalidRequest",
     "LedgerOperation",
     "LedgerUnavailable",
+    "Load",
     "LocalShell",
     "LogPage",
     "LogRow",
@@ -338,6 +357,8 @@ __all__ = [
     "ServiceHost",
     "Session",
     "Shown",
+    "ShownCall",
+    "ShownItem",
     "Silence",
     "Size",
     "SlotAwaited",
@@ -358,6 +379,7 @@ __all__ = [
     "TextDelta",
     "Thought",
     "TooLarge",
+    "TooMany",
     "Tool",
     "ToolCall",
     "ToolCallApproved",
@@ -380,6 +402,7 @@ __all__ = [
     "URLConfig",
     "Unauthenticated",
     "Usage",
+    "View",
     "Vote",
     "__version__",
     "asked",
@@ -393,6 +416,7 @@ __all__ = [
     "hidden_trace",
     "hookimpl",
     "install_line",
+    "iso",
     "load_agent",
     "load_config",
     "load_model",
@@ -407,7 +431,9 @@ __all__ = [
     "running",
     "secret_text",
     "serve",
+    "shown_call",
     "shown_grant",
+    "shown_item",
     "sse_frame",
     "sse_reply",
     "standard_error",

@@ -251,6 +251,21 @@ class StillRunning(RequestError):
         super().__init__("the approved call is still running; send the same request again later")
 
 
+class TooMany(RequestError):
+    """A caller has asked for more than a plugin allows; raised by the hook `admit`.
+
+    `code` is RATE_LIMITED or BUDGET_EXHAUSTED, `retry_after` in seconds.
+    """
+
+    status = 429
+    code = "RATE_LIMITED"
+
+    def __init__(self, message: str, retry_after: float, code: str = "RATE_LIMITED") -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.code = code
+
+
 class Busy(RequestError):
     """The limit of turns in flight is reached, or the service is stopping."""
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pluggy
 
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     import click
     from starlette.routing import Router
 
-    from sayso.context import RequestContext
+    from sayso.context import Caller, RequestContext
     from sayso.hosting import Host
     from sayso.observing import Observer
     from sayso.wire.events import AgentEvent
     from sayso.wire.messages import AgentMessage, ChatRequest
 
 PROJECT = "sayso"
+Asks = Literal["turn", "decision", "call", "proposal"]
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
@@ -78,12 +79,23 @@ def on_event(event: AgentEvent, host: Host) -> None:
 
 
 @hookspec
-def observe(host: Host) -> Observer | None:
-    """Return an `Observer`, which sees turns, model calls, tools and approvals, or None.
+def observe(host: Host) -> Observer | list[Observer] | None:
+    """Return an `Observer` of turns, model calls, tools and approvals, a list of them, or None.
 
     Called once in each process while the service is made: of `host` only `agent`, `config`,
     `model`, `plugins` and `state_dir` exist then; keep it for later. The methods of the observer
     are never awaited; an exception of one is logged and has no other effect.
+    """
+
+
+@hookspec
+def admit(caller: Caller, asks: Asks, host: Host) -> AbstractAsyncContextManager[Any] | None:
+    """Return an async context manager around what a caller asks for, or None to let it in.
+
+    `asks` is "turn", "decision" (a turn that decides a call), "call" or "proposal" (single calls,
+    as MCP makes them). Raise `TooMany` here or as it is entered, and the caller gets 429. It is
+    entered before the work begins and left when that has ended, on the engine's loop: wait by
+    `await` alone.
     """
 
 
@@ -128,6 +140,7 @@ HOOKS: tuple[str, ...] = (
     "intercept_response",
     "on_event",
     "observe",
+    "admit",
     "lifespan",
     "resources",
     "authenticate",

@@ -30,9 +30,10 @@ from sayso.decisions.elsewhere import Elsewhere
 from sayso.decisions.granting import Grants
 from sayso.decisions.recorded import Recorded
 from sayso.decisions.replicas import announced
-from sayso.engine import Engine
+from sayso.engine import Engine, goes_straight
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.hosting.buffers import Buffers
+from sayso.hosting.numbers import Load
 from sayso.hosting.streams import EventStream, Sink
 from sayso.hosting.watch import TurnWatch
 from sayso.impossible import check_rules
@@ -43,6 +44,7 @@ from sayso.ledger.sweeping import sweep_regularly
 from sayso.models import Model, never_blocks
 from sayso.models.choosing import chosen_model
 from sayso.models.prices import price_table
+from sayso.observing import Delivered
 from sayso.observing.calls import gate_of
 from sayso.observing.record import store_of
 from sayso.observing.turns import turn_of
@@ -54,13 +56,14 @@ from sayso.policy import Policy
 from sayso.principals import Directory, Principal
 from sayso.slots import PATIENCE, Slots
 from sayso.start_lines import start_lines
+from sayso.turns.admission import admitted_turn
 from sayso.turns.output import Gathered
 from sayso.turns.turn import run_turn
 from sayso.wire.events import fold
 from sayso.wire.failures import Failure
 from sayso.wire.messages import AgentMessage, ChatRequest, beyond_text
 from sayso.workers import Workers
-from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
+from sayso.workers.code import UserCode
 from sayso.workers.running import StartedTurn
 
 logger = logging.getLogger("sayso.host")
@@ -106,12 +109,12 @@ class ServiceHost:
         self._turns = TurnWatch()
         self._cut_off = False
         runs_own_code = agent.function is not None or not never_blocks(model)
-        self._blocks_at_once = runs_own_code and _goes_straight(agent, plugins)
+        self._blocks_at_once = runs_own_code and goes_straight(agent, plugins)
         self.engine = Engine(
             agent=agent,
             model=model,
             model_config={**agent.model_config, **config.model.given()},
-            window=config.model.context_window or getattr(model, "context_window", None),
+            stated_window=config.model.context_window,
             price=price_table() if config.model.prices else None,
             ledger=self.ledger,
             gate=self.gate,
@@ -123,7 +126,8 @@ class ServiceHost:
             approvals=config.approvals,
             observers=self.observers,
         )
-        self._run_turn = turn_of(self.observers, agent.name, partial(run_turn, self.engine))
+        run = partial(admitted_turn if self.engine.admits else run_turn, self.engine)
+        self._run_turn = turn_of(self.observers, agent.name, run)
         self.calls = DirectCalls(self.engine)
         self.record = Recorded(self.engine)
         self.grants = Grants(self.engine)
@@ -315,6 +319,15 @@ class ServiceHost:
             raise NotStarted
         await self.workers.on_engine_loop(self.ledger.check)
 
+    def load(self) -> Load:
+        """The present load of this process."""
+        return self.engine.load()
+
+    def delivered(self, channel: str, outcome: str, lag: float) -> None:
+        """Report a notification to the observers."""
+        if self.observers.delivered is not None:
+            self.observers.delivered(Delivered(channel, outcome, lag))
+
     def failure(self, error: BaseException) -> Failure:
         """The failure to show a caller for `error`, which is logged unless it is the caller's
         fault."""
@@ -379,29 +392,6 @@ class ServiceHost:
     def turns_running(self) -> int:
         """The number of turns that hold a slot."""
         return self.engine.slots.taken
-
-
-def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
-    """Whether no turn at home ever waits for a thread while another's async code may block home.
-
-    It would be delayed there. Therefore the code of a turn must be all async, or one plain
-    callable. There must be no event handler either: one that blocks is abandoned after a while,
-    which must be detected from another loop.
-    """
-    if plugins.implementations("on_event"):
-        return False
-    hooks = ("intercept_request", "intercept_response")
-    around = [impl.function for hook in hooks for impl in plugins.implementations(hook)]
-    around += (*agent.request_interceptors, *agent.response_interceptors)
-    if callable(agent.system_context):
-        around.append(agent.system_context)
-    if (function := agent.function) is None:
-        # A turn waits for a call with a time limit.
-        straight = all(t.is_async and t.timeout is None for t in agent.tools.values())
-    else:
-        is_async = is_coroutine_function(function) or is_async_generator_function(function)
-        straight = not around or is_async
-    return straight and all(map(is_coroutine_function, around))
 
 
 def _counted(left: tuple[int, int]) -> str:

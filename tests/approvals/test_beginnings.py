@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import signal
 import threading
 import time
@@ -13,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import scripted
+from agents import scripted, suggest
 from processes import CONFIG, Nursery, Process, lines, lost
 from serving import Json, Serve, Service, approved, said, until, user
 from stages import run
 
 from sayso import Caller, Config, LocalShell, RequestContext, ServiceHost, Session, Tool, tool
 from sayso.ledger import Proposal
+from sayso.ledger.beginnings import Claim
+from sayso.ledger.choices import Grant
+from sayso.ledger.rules import Rules
 from sayso.models import Call, Result
 from sayso.wire.messages import AgentMessage
 
@@ -472,3 +476,34 @@ def test_an_end_does_not_wait_for_calls_that_were_abandoned(tmp_path: Path) -> N
         assert run(work()) < 4
     finally:
         free.set()
+
+
+def test_a_command_whose_claim_is_too_old_to_begin_stays_approved(
+    served: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, _ = scripted(
+        [[suggest(f"echo ran >> {tmp_path}/ran")], *["done"] * 3], [], commands=LocalShell(tmp_path)
+    )
+    service = served(agent, limits__turn_time=2.0)
+    reply = service.chat(user("go"))
+    (command,) = reply["data"]["cmds"]
+    messages = [user("go"), said(reply), user("", data={"cmds": [{**command, "execute": True}]})]
+    begun: list[Grant] = []
+    begin = Grant.begin
+
+    def noted(grant: Grant) -> None:
+        begin(grant)
+        begun.append(grant)
+
+    monkeypatch.setattr(Grant, "begin", noted)
+    with monkeypatch.context() as late:
+        late.setattr(Rules, "new_claim", lambda self: Claim(secrets.token_hex(8), 0.0))
+        assert "approved and has not begun" in service.chat(*messages)["content"]
+    assert not (tmp_path / "ran").exists()
+    assert begun == []
+    executed = service.chat(*messages)["data"]["executed_cmds"]
+    assert len(executed) == 1 and (tmp_path / "ran").read_text() == "ran\n"
+    # The right to run it is used up.
+    (grant,) = begun
+    with pytest.raises(RuntimeError, match="spent"):
+        grant.spend()

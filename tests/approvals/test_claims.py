@@ -28,7 +28,7 @@ from stages import (
 from sayso.errors import LedgerUnavailable, StillRunning
 from sayso.ledger import Owner, Proposal, beginnings, choices, claims, lease_clock
 from sayso.ledger.beginnings import CallNotStarted
-from sayso.ledger.choices import Continuation, Conversation, Decided, Requester
+from sayso.ledger.choices import Continuation, Conversation, Decided, Requester, begin_all
 from sayso.ledger.conformance.samples import ALL
 from sayso.ledger.lease_clock import LeaseClock
 from sayso.ledger.memory import MemoryStore
@@ -741,6 +741,28 @@ def test_lease_of_a_call_counts_from_before_its_claim_was_sent(
         now += 0.2
         with pytest.raises(CallNotStarted):
             grant.begin()
+        await ledger.close()
+
+    run(work())
+
+
+def test_calls_that_begin_in_one_step_begin_all_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    for module in (beginnings, choices, claims):
+        monkeypatch.setattr(module, "boottime", lambda: now)
+
+    async def work() -> None:
+        nonlocal now
+        ledger, rows = Ledger(MemoryStore(), lease=10), [call("t"), call("t", 1)]
+        await proposed(ledger, *rows)
+        late = (await decide(ledger, approve(rows[0]))).grants[0]
+        now += 5
+        early = (await decide(ledger, approve(rows[1]))).grants[0]
+        now += 5
+        assert (late.in_time, early.in_time) == (False, True)
+        with pytest.raises(CallNotStarted):
+            begin_all([early, late])
+        assert early.withdraw()
         await ledger.close()
 
     run(work())

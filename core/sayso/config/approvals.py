@@ -78,7 +78,7 @@ class ApprovalSettings(Section):
     ttl: Positive = 24 * 3600.0
     """How long a proposal waits for a decision."""
     retention: Positive = 30 * 86400.0
-    """How long inputs and outputs are kept."""
+    """How long inputs and outputs are kept, those in recorded replies at most `ttl`."""
     log_retention: Positive | None = None
     """How long the log, and the record of calls that ended, are kept; by default for ever."""
     lease: Positive = 15.0

@@ -109,9 +109,10 @@ class DirectCalls:
             return outcome
 
         async def work() -> Outcome:
-            # When the service stops, it waits for this call as for an approved one; the call ends
-            # with its caller.
-            return await self._engine.keep(ran())
+            async with self._engine.admitted(caller, "call"):
+                # When the service stops, it waits for this call as for an approved one; the call
+                # ends with its caller.
+                return await self._engine.keep(ran())
 
         return await self._engine.code.workers.on_engine_loop(work)
 
@@ -153,6 +154,10 @@ class DirectCalls:
         )
 
         async def work() -> Proposal:
+            async with self._engine.admitted(caller, "proposal"):
+                return await recorded()
+
+        async def recorded() -> Proposal:
             for granted in await Grants(self._engine).approved([row], platform):
                 return granted
             await self._engine.ledger.propose(None, [row])
@@ -171,7 +176,7 @@ class DirectCalls:
         reason: str | None = None,
         input: Mapping[str, Any] | None = None,
         edited: Mapping[str, Any] | None = None,
-        seen: int | None = None,
+        seen: str | None = None,
         session: Session | None = None,
         platform: PlatformContext | None = None,
         update: Update | None = None,
@@ -184,7 +189,7 @@ class DirectCalls:
         A call runs at most once. A call that was decided before returns its recorded outcome; for
         one that another process runs, the method waits at most `wait` seconds (StillRunning).
         `input`, if it is stated, must equal the input that would run; `edited` is the input to run
-        instead, if the tool is editable and accepts it. `seen` is the revision that the approver
+        instead, if the tool is editable and accepts it. `seen` is the digest of what the approver
         was shown: once the input was edited, an approval states `input` or `seen`. If `run` is
         false, an approval is only recorded, and the protocol that proposed the call runs it later.
         `ran` gets the outcome with its raw value if this request runs the call. Raises

@@ -151,7 +151,7 @@ class Elsewhere:
 
     async def _run(self, row: Proposal) -> None:
         who = Requester(row.principal, row.tenant, row.user, "service")
-        choice = Choice(row.id, row.kind, True, loc=("id",), newest=True, seen=row.revision)
+        choice = Choice(row.id, row.kind, True, loc=("id",), newest=True, seen=row.seen)
         context = RequestContext(principal=row.principal, protocol="service")
         decision = DirectDecision(self._engine, choice, who, context, False, True, None)
         try:

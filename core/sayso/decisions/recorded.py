@@ -12,6 +12,7 @@ from sayso.decisions.requested import requester
 from sayso.engine import Engine
 from sayso.errors import InvalidRequest
 from sayso.hosting import Notes, Ruling
+from sayso.hosting.numbers import Backlog
 from sayso.ledger import Pending, Proposal, Reading, Transaction, outbox
 from sayso.ledger.choices import Choice, Conversation, Requester, name_of
 from sayso.ledger.freezing import Frozen
@@ -21,6 +22,7 @@ from sayso.ledger.voting import standing
 
 T = TypeVar("T")
 MOST_COMMENTS = 100
+_COUNTED = 1_000
 _NOTES = "plugin:"
 """The beginning of the names of all notes of plugins: they change no note of the core."""
 
@@ -75,6 +77,10 @@ class Recorded:
         if row.state == "APPROVED" and frozen is not None:
             return frozen.words(row)
         return standing(row)
+
+    async def backlog(self) -> Backlog:
+        """The numbers of calls that wait; it reads up to 1,000 rows."""
+        return await self.read(partial(_backlog, agent=self._engine.agent.id))
 
     async def frozen(self) -> Frozen | None:
         """The stop of all starts, if there is one: its author, time and reason."""
@@ -144,6 +150,15 @@ class Recorded:
         return await self._engine.code.workers.on_engine_loop(
             lambda: self._engine.ledger.store.run(work)
         )
+
+
+def _backlog(tx: Transaction, agent: str) -> Backlog:
+    found = tx.pending(None, _COUNTED)
+    mine = [row for row in found if row.agent in ("", agent) and row.expires > tx.now]
+    ready = tx.find(state="APPROVED", limit=_COUNTED)
+    waiting = [row for row in ready if row.agent in ("", agent) and row.expires > tx.now]
+    oldest = max((tx.now - row.created for row in mine), default=0.0)
+    return Backlog(len(mine), len(waiting), max(0.0, oldest))
 
 
 def _choice(number: int, ruling: Ruling) -> Choice:

@@ -16,6 +16,7 @@ from sayso.context import Caller
 from sayso.gate import Outcome
 from sayso.hosting.buffers import Buffers
 from sayso.hosting.grants import Grants
+from sayso.hosting.numbers import Backlog, Load
 from sayso.hosting.streams import EventStream, Sink
 from sayso.ledger import Pending, Proposal, Transaction
 from sayso.ledger.freezing import Frozen
@@ -109,7 +110,7 @@ class Calls(Protocol):
         reason: str | None = None,
         input: Mapping[str, Any] | None = None,
         edited: Mapping[str, Any] | None = None,
-        seen: int | None = None,
+        seen: str | None = None,
         session: Session | None = None,
         platform: PlatformContext | None = None,
         update: Update | None = None,
@@ -123,8 +124,8 @@ class Calls(Protocol):
           waited for at most `wait` seconds (StillRunning).
         - `input`: if given, must equal the input that would run.
         - `edited`: the input to run instead, if the tool is editable and accepts it.
-        - `seen`: the revision that the approver was shown. Once the input was edited, an approval
-          has to state `input` or `seen`.
+        - `seen`: the digest of what the approver was shown (`Proposal.seen`). Once the input was
+          edited, an approval has to state `input` or `seen`.
         - `run` false: an approval is only recorded, so that the proposing protocol runs the call.
         - `ran`: gets the outcome with its raw value if this request runs the call.
 
@@ -234,6 +235,10 @@ class Record(Protocol):
     def standing(self, row: Proposal) -> str:
         """A text with the persons who have approved a call that waits for others, and with those
         still needed; empty for a call that nobody has approved."""
+        ...
+
+    async def backlog(self) -> Backlog:
+        """The numbers of calls that wait, for metrics; it reads up to 1,000 rows."""
         ...
 
     async def frozen(self) -> Frozen | None:
@@ -409,6 +414,15 @@ class Host(Protocol):
 
     def failure_of(self, started: StartedTurn) -> BaseException | None:
         """Why an ended turn gave no answer; None if it gave one."""
+        ...
+
+    def load(self) -> Load:
+        """The present load of this process; from any thread."""
+        ...
+
+    def delivered(self, channel: str, outcome: str, lag: float) -> None:
+        """Report to metrics and telemetry that a notification was `sent`, has `failed`, or was
+        `skipped`, `lag` seconds after the change that it tells of."""
         ...
 
     def failure(self, error: BaseException) -> Failure:

@@ -10,7 +10,7 @@ from sayso.ledger.grants import StandingGrant
 
 
 class Grantable(NamedTuple):
-    """What a standing grant is to approve.
+    """The calls that a standing grant is to approve.
 
     `arguments` is the whole input of a call, or with `pattern` one text with wildcards, or value,
     for each argument. `context` has the fields of the platform context that calls must state,

@@ -48,7 +48,10 @@ def caller_of(scope: Scope, protocol: str) -> Caller:
     """The caller: the authenticated principal and the peer's address."""
     client = scope.get("client")
     address = client[0] if client else None
-    return Caller(protocol, scope.get(PRINCIPAL), address, foreign_page=FOREIGN in scope)
+    socket = scope["type"] == "websocket"
+    return Caller(
+        protocol, scope.get(PRINCIPAL), address, foreign_page=FOREIGN in scope, socket=socket
+    )
 
 
 def is_json(kind: bytes) -> bool:

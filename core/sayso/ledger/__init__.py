@@ -8,13 +8,13 @@ a factory `(url: str) -> Store` named after the URL's scheme.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from sayso.ledger.people import Comment, Terms, Vote
+from sayso.wire.canonical import canonical
 from sayso.wire.messages import Kind
 
 T = TypeVar("T")
@@ -161,11 +161,11 @@ class Proposal:
     @property
     def seen(self) -> str:
         """The digest of everything that an approver reads before the decision: the input that would
-        run, the other bound fields, and the demands of the rule."""
-        terms = self.terms
-        rule, needed = (terms.rule, terms.quorum) if terms is not None else ("", 1)
-        text = json.dumps([self.id, self.runs, self.bound, rule, needed], sort_keys=True)
-        return f"sha256:{sha256(text.encode()).hexdigest()}"
+        run and its revision, the other bound fields, and the demands of the rule. An approval names
+        it to say what its author saw."""
+        rule, needed = (self.terms.rule, self.terms.quorum) if self.terms else ("", 1)
+        said = [self.id, self.revision, self.runs, self.bound, rule, needed]
+        return f"sha256:{sha256(canonical(said)).hexdigest()}"
 
     @property
     def order(self) -> tuple[float, int]:

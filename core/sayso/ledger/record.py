@@ -475,8 +475,9 @@ class Ledger:
     async def purge(
         self, retention: float, log_retention: float | None = None
     ) -> tuple[int, int, int]:
-        """Remove contents older than `retention` seconds, turns that ended `ttl` seconds ago, and
-        rows of the record and its log older than `log_retention`, if that is given.
+        """Remove contents older than `retention` seconds, turns that ended `retention` or `ttl`
+        seconds ago, whichever is shorter, and rows of the record and its log older than
+        `log_retention`, if that is given.
 
         Returns the numbers of contents, turns, and rows of the record and the log.
         """

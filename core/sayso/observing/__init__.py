@@ -160,6 +160,19 @@ class SlotAwaited:
     refused: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A plugin has brought a change of the log to people, or has failed to.
+
+    `channel` is the way, such as `slack` or `webhook`, `outcome` one of `sent`, `failed` and
+    `skipped`, `lag` the seconds between the change and this attempt.
+    """
+
+    channel: str
+    outcome: str
+    lag: float
+
+
 TurnEnd = Callable[[TurnEnded], None]
 ModelCallEnd = Callable[[ModelCallEnded], None]
 ToolCallEnd = Callable[[ToolCallEnded], None]
@@ -190,6 +203,9 @@ class Observer:
 
     def slot(self, awaited: SlotAwaited) -> None:
         """Called for each turn that had to wait for its place."""
+
+    def delivered(self, delivery: Delivered) -> None:
+        """Called for each notification that a plugin reports by `host.delivered`."""
 
     def trace(self) -> str:
         """The `traceparent` of the current span, which the ledger keeps with a proposal and with a

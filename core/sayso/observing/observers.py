@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from sayso.models import Usage
 from sayso.observing import (
     ApprovalChange,
+    Delivered,
     LedgerOperation,
     ModelCallBegan,
     ModelCallEnd,
@@ -81,6 +82,7 @@ class Observers:
         self.approval: Callable[[ApprovalChange], None] | None = _begin(found, "approval")
         self.ledger: Callable[[LedgerOperation], None] | None = _begin(found, "ledger")
         self.slot: Callable[[SlotAwaited], None] | None = _begin(found, "slot")
+        self.delivered: Callable[[Delivered], None] | None = _begin(found, "delivered")
         self._traces = _overriding(found, "trace")
 
     @property

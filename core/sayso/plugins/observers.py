@@ -15,12 +15,12 @@ def observers_of(plugins: Plugins, host: Host) -> Observers:
     found = []
     for impl in plugins.implementations("observe"):
         given = impl.at_start(plugins.start_timeout, host=host)
-        if given is not None and not isinstance(given, Observer):
-            raise PluginError(
-                f"{impl.described}: observe returned {type(given).__name__}; "
-                "return an instance of a subclass of sayso.Observer, or None"
-            )
-        if given is not None:
-            found.append(Named(impl.plugin, given))
+        for each in given if isinstance(given, list | tuple) else filter(None, [given]):
+            if not isinstance(each, Observer):
+                raise PluginError(
+                    f"{impl.described}: observe returned {type(each).__name__}; return an instance "
+                    "of a subclass of sayso.Observer, a list of them, or None"
+                )
+            found.append(Named(impl.plugin, each))
     # The last one begins last and ends first, while the span of a turn is still the current one.
     return Observers([*found, *LogLines.wanted()])

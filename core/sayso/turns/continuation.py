@@ -16,6 +16,7 @@ from sayso.decisions.starts import NOT_STARTED, latest, words
 from sayso.errors import Busy
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Decided
+from sayso.ledger.texts import load_terms
 from sayso.ledger.voting import standing
 from sayso.turns.ending import Answer
 from sayso.turns.outcomes import outcomes_of
@@ -85,7 +86,9 @@ async def replay(
     await out.write(reply.content)
     if stale:
         await out.write(f"\n\n{stale}" if reply.content else stale)
-    pending = [Proposal(**row) for row in recorded["proposals"]]
+    pending = [
+        Proposal(**{**row, "terms": load_terms(row.get("terms"))}) for row in recorded["proposals"]
+    ]
     return request, Answer(recorded["stop_reason"], settled, pending, reply=reply)
 
 

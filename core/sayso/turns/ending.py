@@ -36,7 +36,7 @@ from sayso.wire.session import Session
 
 _STATED = (
     "id kind name input turn index call_id created expires description input_description intent"
-    " agent source context"
+    " agent source context revision terms"
 ).split()
 
 

@@ -52,7 +52,7 @@ async def _ran(request: Request, row: Proposal, out: Output) -> Outcome:
         words = f"Running {row.name} under a standing grant"
         content = {"kind": "tool_call", "tool": row.name, "id": row.id}
         out.update(IntermittentUpdate(words, content), f"Running {row.name}")
-    choice = Choice(row.id, row.kind, True, loc=("id",), newest=True, seen=row.revision)
+    choice = Choice(row.id, row.kind, True, loc=("id",), newest=True, seen=row.seen)
     found = Decided({row.id: row}, hinders=hinders(engine.agent, request.context))
     start = Start(choice, row.id, found, request.who, latest(request.until), request.until)
 

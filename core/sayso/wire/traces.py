@@ -78,8 +78,8 @@ def _trace(error: BaseException) -> str:
         cause = cause.__cause__ or cause.__context__
     if max(len(message_of(each)) for each in chain.values()) < _LONGEST_TRACE:
         whole = logging.getLogger("sayso").isEnabledFor(logging.DEBUG)
-        told = traceback.TracebackException.from_exception(error)
-        return "".join((told if whole else _folded(told)).format())
+        shown = traceback.TracebackException.from_exception(error)
+        return "".join((shown if whole else _folded(shown)).format())
     # The lines of the stack trace are split further by `splitlines`.
     parts = [
         f"{''.join(traceback.format_tb(each.__traceback__))}{type(each).__name__}: "
@@ -99,19 +99,19 @@ class _Folded(traceback.StackSummary):
         lines: list[str] = []
         *before, last = self
         for folds, frames in groupby(before, lambda frame: frame.filename.startswith(_FOLDED)):
-            shown = list(frames)
+            several = list(frames)
             if folds:
-                number = sum(frame.filename.startswith(_OURS) for frame in shown)
+                number = sum(frame.filename.startswith(_OURS) for frame in several)
                 if number:
                     lines.append(f"  ... {counted(number, 'frame')} of Sayso\n")
             else:
-                lines += traceback.StackSummary.from_list(shown).format(**how)
+                lines += traceback.StackSummary.from_list(several).format(**how)
         return [*lines, *traceback.StackSummary.from_list([last]).format(**how)]
 
 
-def _folded(told: traceback.TracebackException) -> traceback.TracebackException:
-    """`told` with folded stacks, those of its causes and members as well."""
-    waiting: list[traceback.TracebackException | None] = [told]
+def _folded(shown: traceback.TracebackException) -> traceback.TracebackException:
+    """`shown` with folded stacks, those of its causes and members as well."""
+    waiting: list[traceback.TracebackException | None] = [shown]
     while waiting:
         each = waiting.pop()
         if each is not None and not isinstance(each.stack, _Folded):
@@ -121,7 +121,7 @@ def _folded(told: traceback.TracebackException) -> traceback.TracebackException:
                 each.__context__,
                 *(getattr(each, "exceptions", None) or ()),
             ]
-    return told
+    return shown
 
 
 def raised_at(error: BaseException) -> str:

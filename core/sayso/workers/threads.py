@@ -63,6 +63,11 @@ class Threads:
         """Whether any thread still runs, not counting those of abandoned calls."""
         return len(self._threads) > self._lent
 
+    @property
+    def count(self) -> int:
+        """The number of threads."""
+        return len(self._threads)
+
     def lend(self, by: int) -> None:
         """Allow one thread more, or no longer, in place of one whose call was abandoned."""
         with self._lock:

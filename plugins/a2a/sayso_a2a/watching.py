@@ -145,7 +145,7 @@ def _caller(owner: str) -> Caller:
 
 def _decision(row: Proposal) -> Json:
     """The decision on a call, in the form of a message on its task."""
-    decision: Json = {"id": row.id, "type": row.kind, "seen": row.revision}
+    decision: Json = {"id": row.id, "type": row.kind, "seen": row.seen}
     if row.state != "REJECTED":
         return {**decision, "execute": True}
     reason = row.decision.reason if row.decision else None

@@ -47,7 +47,7 @@ class GrantPaths:
             text = f"say {missing[0]!r}, or the 'call' that is meant"
             raise InvalidRequest.at(["body", missing[0]], "missing", text)
         pattern = body.match == "pattern"
-        more = {"uses": body.uses, "seconds": body.seconds, "reason": body.reason}
+        more: dict[str, Any] = {"uses": body.uses, "seconds": body.seconds, "reason": body.reason}
         return Grantable(**said, **more, pattern=pattern)
 
     async def _like(self, id: str, caller: Caller) -> dict[str, Any]:

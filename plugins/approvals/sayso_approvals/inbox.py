@@ -16,9 +16,12 @@ from sayso import (
     Principal,
     Proposal,
     Ruling,
+    iso,
+    shown_call,
+    shown_item,
     standard_error,
 )
-from sayso_approvals import listing, shapes
+from sayso_approvals import listing
 from sayso_approvals.bodies import (
     COMMENT,
     DECISION,
@@ -34,6 +37,7 @@ from sayso_approvals.feed import Feed
 from sayso_approvals.reading import body_of
 from sayso_approvals.refusals import NotAllowed, NotFound, SeenRequired
 from sayso_approvals.replies import reply
+from sayso_approvals.shapes import etag, view
 
 LONGEST = 60
 """Seconds that a request may wait for a change."""
@@ -54,7 +58,7 @@ class Inbox:
         """A page of calls that exist for the caller."""
         wanted = listing.Wanted.of(request.query_params)
         page = await listing.page(self.host, wanted, caller)
-        shown = [shapes.item(self.host, row, caller) for row in page.calls]
+        shown = [shown_item(row, view(self.host, caller)) for row in page.calls]
         return reply({"approvals": shown, "next": page.next})
 
     async def summary(self, request: Request, caller: Caller) -> Response:
@@ -64,14 +68,14 @@ class Inbox:
         mine, oldest = 0, None
         async for row in listing.each(self.host, _OPEN, caller):
             counts[row.state] += 1
-            if shapes.is_mine(self.host, row, caller):
+            if view(self.host, caller).may_decide(row):
                 mine += 1
                 oldest = min(oldest or row.created, row.created)
-        since = None if oldest is None else shapes.iso(oldest)
+        since = None if oldest is None else iso(oldest)
         stopped = await self.host.record.frozen()
         frozen = stopped and {
             "who": stopped.who,
-            "at": shapes.iso(stopped.at),
+            "at": iso(stopped.at),
             "reason": stopped.reason,
         }
         return reply({"counts": counts, "mine": mine, "oldest": since, "frozen": frozen})
@@ -86,8 +90,8 @@ class Inbox:
             until = time.monotonic() + wait
             row = await self._found(request, caller)
             # Without a tag, it waits for a change from now on.
-            known = known or shapes.etag(row)
-            while shapes.etag(row) == known and not self.host.stopping:
+            known = known or etag(row)
+            while etag(row) == known and not self.host.stopping:
                 left = until - time.monotonic()
                 if left <= 0 or follower.lost:
                     break
@@ -142,7 +146,7 @@ class Inbox:
         """The caller withdraws its own call; returns the call in its new state."""
         body = await body_of(self.host, request, WITHDRAW)
         row = await self._found(request, caller)
-        if not shapes.is_own(row, caller):
+        if not view(self.host, caller).owns(row):
             raise NotAllowed("NOT_THE_REQUESTER")
         await self.host.calls.withdraw([row.id], caller, body.reason)
         self.feed.look()
@@ -173,7 +177,7 @@ class Inbox:
                 "id": event.id,
                 "chain": event.row.chain,
                 "seq": event.row.seq,
-                "at": shapes.iso(event.row.at),
+                "at": iso(event.row.at),
                 "entry": event.row.entry,
                 "previous": event.row.previous,
                 "hash": event.row.hash,
@@ -205,7 +209,7 @@ class Inbox:
             reason=body.reason or None,
             input=row.runs if body.approve else None,
             edited=body.input,
-            seen=row.revision if body.approve else None,
+            seen=body.seen if body.approve else None,
             run=False,
         )
         if body.comment:
@@ -217,7 +221,7 @@ class Inbox:
         """Refuse a decision that the caller may not make, or on a call that is no longer in the
         state that the caller saw."""
         barred = self.host.record.barred(row, caller) if row.state == "PENDING" else ""
-        if barred and (body.approve or not shapes.is_own(row, caller)):
+        if barred and (body.approve or not view(self.host, caller).owns(row)):
             raise NotAllowed(barred)
         if body.approve and body.seen is None:
             raise SeenRequired
@@ -256,14 +260,14 @@ class Inbox:
         return row
 
     def _detail(self, row: Proposal, caller: Caller, known: str | None = None) -> Response:
-        tag = shapes.etag(row)
+        tag = etag(row)
         if tag == known:
             return Response(status_code=304, headers={"etag": tag})
-        return reply(shapes.detail(self.host, row, caller), {"etag": tag})
+        return reply(shown_call(row, view(self.host, caller)), {"etag": tag})
 
 
 def _done(host: Host, row: Proposal, caller: Caller) -> dict[str, Any]:
-    return {"id": row.id, "status": 200, "approval": shapes.item(host, row, caller)}
+    return {"id": row.id, "status": 200, "approval": shown_item(row, view(host, caller))}
 
 
 def _wait(text: str) -> int:

@@ -8,8 +8,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
-from sayso import Caller, Host, InvalidRequest, Pending, Proposal, Transaction
-from sayso_approvals.shapes import is_mine
+from sayso import Caller, CallFilter, Host, InvalidRequest, Pending, Proposal, Transaction
+from sayso_approvals.shapes import view
 
 State = Literal[
     "PENDING", "APPROVED", "REJECTED", "EXPIRED", "EXECUTING", "DONE", "FAILED", "INDETERMINATE"
@@ -37,12 +37,7 @@ class Wanted:
     state: str = "PENDING"
     sort: Literal["expires", "created"] = "expires"
     limit: int = 50
-    tool: str | None = None
-    kind: str | None = None
-    requester: str | None = None
-    rule: str | None = None
-    text: str | None = None
-    created_after: float | None = None
+    calls: CallFilter = CallFilter(state="PENDING")
     mine: bool = False
     cursor: Any = None
 
@@ -63,12 +58,15 @@ class Wanted:
             state=state,
             sort="expires" if _one_of("sort", sort, sorts) == "expires" else "created",
             limit=_number("limit", query.get("limit", "50")),
-            tool=query.get("tool"),
-            kind=kind and _one_of("kind", kind, ("tool_call", "command")),
-            requester=query.get("requester"),
-            rule=query.get("rule"),
-            text=query.get("q"),
-            created_after=_time(query.get("created_after")),
+            calls=CallFilter(
+                state=None if state == "ALL" else state,
+                tool=query.get("tool"),
+                kind=kind and _one_of("kind", kind, ("tool_call", "command")),
+                requester=query.get("requester"),
+                rule=query.get("rule"),
+                text=query.get("q"),
+                created_after=_time(query.get("created_after")),
+            ),
             mine=_one_of("mine", query.get("mine", "false"), ("true", "false")) == "true",
             cursor=_cursor(query.get("cursor")),
         )
@@ -76,15 +74,9 @@ class Wanted:
     def fits(self, host: Host, row: Proposal, caller: Caller) -> bool:
         """Whether the list has this call."""
         return (
-            self.state in ("ALL", row.state)
-            and self.tool in (None, row.name)
-            and self.kind in (None, row.kind)
-            and self.requester in (None, row.principal, row.person, row.user)
-            and self.rule in (None, row.terms.rule if row.terms else None)
-            and (self.created_after is None or row.created > self.created_after)
-            and (self.text is None or _holds(row, self.text))
+            self.calls.fits(row)
             and host.record.visible(row, caller)
-            and (not self.mine or is_mine(host, row, caller))
+            and (not self.mine or view(host, caller).may_decide(row))
         )
 
 
@@ -196,11 +188,6 @@ async def _scan(host: Host, state: str, after: str | None) -> AsyncIterator[list
 
 def _find(tx: Transaction, state: Any, after: str | None) -> list[Proposal]:
     return tx.find(state=state, after=after, limit=_SCANNED, newest=True)
-
-
-def _holds(row: Proposal, text: str) -> bool:
-    said = [row.name, row.intent, row.description, json.dumps(row.runs, ensure_ascii=False)]
-    return any(text.casefold() in one.casefold() for one in said if one)
 
 
 def _encoded(place: object) -> str:

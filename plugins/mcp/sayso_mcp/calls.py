@@ -381,7 +381,7 @@ class _Call:
         if row.state in ("APPROVED", "EXECUTING"):
             # It was approved elsewhere, perhaps with an edited input; run the input that was
             # approved.
-            return await self._carried_out(row.id, Answer(True, None, row.revision))
+            return await self._carried_out(row.id, Answer(True, None, row.seen))
         return self._ended(row)
 
     async def _delivered(self, id_: str, result: types.CallToolResult) -> types.CallToolResult:

@@ -214,7 +214,7 @@ class _Talk:
         for row in rows:
             answer = given[name_of(row)]
             if self.person.fills_forms and isinstance(answer, types.ElicitResult):
-                answers[row.id] = answer_of(answer, row.revision)
+                answers[row.id] = answer_of(answer, row.seen)
             elif isinstance(answer, types.ElicitResult) and answer.action == "accept":
                 await self.person.at_page(row)
         return answers

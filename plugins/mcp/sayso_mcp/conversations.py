@@ -145,7 +145,7 @@ class Standing:
         reason = row.decision.reason if row.decision else None
         if row.state == "EXPIRED" or (row.state == "REJECTED" and reason == CANCELLED):
             return None
-        return Answer(row.state != "REJECTED", reason, row.revision)
+        return Answer(row.state != "REJECTED", reason, row.seen)
 
 
 def _decision(row: Proposal, answer: Answer) -> Wire:

@@ -74,7 +74,7 @@ class Person:
         async with self._kept_alive(row):
             result = await self._elicited(row)
             if self.fills_forms:
-                return None if result is None else questions.answer_of(result, row.revision)
+                return None if result is None else questions.answer_of(result, row.seen)
             if result is not None and result.action == "accept" and await self._decided(row):
                 await self._context.session.send_elicit_complete(row.id, self._context.request_id)
         return None

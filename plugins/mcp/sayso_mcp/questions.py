@@ -38,12 +38,12 @@ _PROSE = "\n\t\u00a0\u202f\u3000\u200c\u200d\ufe0e\ufe0f"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A person's answer, the reason for it, and the revision of the call that the question
-    showed."""
+    """A person's answer, the reason for it, and the digest of the call as the question
+    showed it; None for the call as it was proposed."""
 
     approved: bool
     reason: str | None
-    seen: int
+    seen: str | None
 
 
 def question(row: Proposal) -> str:
@@ -97,9 +97,9 @@ def link(row: Proposal, page: str) -> types.ElicitRequest:
     return types.ElicitRequest(params=params)
 
 
-def answer_of(result: types.ElicitResult, seen: int) -> Answer:
-    """The answer to `form`, which showed the revision `seen`: only an accepted form whose `approve`
-    is true approves."""
+def answer_of(result: types.ElicitResult, seen: str | None) -> Answer:
+    """The answer to `form`, which showed the call with the digest `seen`: only an accepted form
+    whose `approve` is true approves."""
     content = result.content or {}
     given = content.get("reason")
     reason = given.strip()[:_LONGEST_REASON] if isinstance(given, str) and given.strip() else None
@@ -111,15 +111,15 @@ def answer_of(result: types.ElicitResult, seen: int) -> Answer:
 
 
 def name_of(row: Proposal) -> str:
-    """The name under which a client sends the answer back: the call's id, and from the second on
-    its revision."""
-    return row.id if row.revision == 1 else f"{row.id}:{row.revision}"
+    """The name under which a client sends the answer back: the call's id, and of an edited call
+    the digest of what the question shows."""
+    return row.id if row.revision == 1 else f"{row.id}:{row.seen}"
 
 
-def named(name: str) -> tuple[str, int]:
-    """The call's id and its revision in a `name_of`."""
-    id_, _, revision = name.partition(":")
-    return id_, int(revision) if revision.isdecimal() else 1
+def named(name: str) -> tuple[str, str | None]:
+    """The call's id in a `name_of`, and the digest if it has one."""
+    id_, _, seen = name.partition(":")
+    return id_, seen or None
 
 
 def takes_forms(context: Context) -> bool:

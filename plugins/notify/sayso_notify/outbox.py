@@ -246,9 +246,12 @@ class Line:
                 remote = await self._channel.send(notice)
         except Exception as error:
             self._failed(delivery, first, error)
+            outcome = "failed"
         else:
             delivery.sent(remote)
             self._recovered()
+            outcome = "sent"
+        self._host.delivered(self.name, outcome, max(0.0, time.time() - first.at))
 
     def _failed(self, delivery: Delivery, first: Waiting, error: Exception) -> None:
         self._gone = self._gone or bool(getattr(error, "gone", False))

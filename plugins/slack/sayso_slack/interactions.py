@@ -124,7 +124,7 @@ class Interactions:
                 kind=row.kind,
                 reason=reason,
                 input=row.runs if approved else None,
-                seen=row.revision if approved else None,
+                seen=row.seen if approved else None,
                 run=False,
             )
         except SaysoError as error:

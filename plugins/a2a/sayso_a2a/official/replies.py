@@ -129,7 +129,7 @@ def proposal_json(approval: Approval) -> Json:
     if approval.bound:
         shown["bound"] = approval.bound
     if approval.revision is not None:
-        shown["revision"] = approval.revision
+        shown |= {"revision": approval.revision, "seen": approval.seen}
     return shown
 
 

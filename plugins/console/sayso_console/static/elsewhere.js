@@ -165,7 +165,7 @@ async function decideElsewhere(card, decision) {
   hold(card);
   let failed = { message: "The service could not be reached." };
   try {
-    const { revision: seen } = card.proposal;
+    const { seen } = card.proposal;
     const body = JSON.stringify({ approve, reason: decision.rejection_reason, input: decision.input, seen });
     const signal = AbortSignal.timeout(30000);
     const response = await request(pathOf(card.proposal.id), { method: "POST", body, signal });
