@@ -435,14 +435,14 @@ def test_timeout_of_a_call_that_waits_for_a_thread_counts_from_its_beginning(
     def first() -> str:
         """Hold the only thread for a while."""
         began.set()
-        time.sleep(1.0)
+        time.sleep(3.0)
         return "first"
 
-    @tool(timeout=0.8)
+    @tool(timeout=2.0)
     def second() -> str:
-        """Take half of the time that it has."""
+        """Take a part of the time that it has, which is over long after it was asked for."""
         assert began.is_set()
-        time.sleep(0.4)
+        time.sleep(1.2)
         return "second"
 
     calls = [Call("a", "first", {}), Call("b", "second", {})]

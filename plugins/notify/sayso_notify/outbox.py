@@ -227,24 +227,22 @@ class Line:
         if now < self._until:
             return
         due = sorted((d for d in self._known.values() if d.queue), key=lambda one: one.next)
-        due = [one for one in due if one.next <= now][: 1 if self._failing else 4 * _AT_ONCE]
+        # A round takes at most the time of one notice, so that the lease is renewed in time.
+        due = [one for one in due if one.next <= now][: 1 if self._failing else _AT_ONCE]
         rows = await self._host.record.settle([one.call for one in due]) if due else {}
-        places = asyncio.Semaphore(_AT_ONCE)
-        await asyncio.gather(*(self._sent(one, rows.get(one.call), places) for one in due))
+        await asyncio.gather(*(self._sent(one, rows.get(one.call)) for one in due))
         over = [one for one in self._known.values() if one.over]
         if due or over:
             await self._write({one.call: one for one in [*due, *over]}.values())
 
-    async def _sent(
-        self, delivery: Delivery, row: Proposal | None, places: asyncio.Semaphore
-    ) -> None:
+    async def _sent(self, delivery: Delivery, row: Proposal | None) -> None:
         first = delivery.first(row, time.time())
         if first is None or row is None:
             return
         link = self._link(row.id)
         notice = Notice(first.id, first.type, first.at, row, first.who, delivery.remote, link)
         try:
-            async with places, asyncio.timeout(TIMEOUT):
+            async with asyncio.timeout(TIMEOUT):
                 remote = await self._channel.send(notice)
         except Exception as error:
             self._failed(delivery, first, error)

@@ -261,6 +261,19 @@ def test_several_processes_send_each_notice_once(tmp_path: Path) -> None:
         assert len(ids) == len(set(ids)) == len(rows)
 
 
+def test_two_machines_on_postgresql_send_each_notice_once(postgres_url: str) -> None:
+    with receiving() as receiver:
+        config = configured(hook(receiver.url), f'ledger = "{postgres_url}"')
+        with served(deleting(), config=config) as one, served(deleting(), config=config) as two:
+            rows = [propose(service, str(n)) for n in range(3) for service in (one, two)]
+            until(lambda: len(receiver.got) >= 6)
+            decide(one, rows[0].id, False)
+            until(lambda: "approval.rejected" in receiver.types(rows[0].id))
+            assert sorted([_state(one), _state(two)]) == ["elsewhere", "sending"]
+        ids = [headers["webhook-id"] for headers, _ in receiver.got]
+        assert len(ids) == len(set(ids)) == 7
+
+
 def test_a_process_that_dies_loses_its_lease_and_no_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
