@@ -33,7 +33,7 @@ def problems(dist: Path, root: Path = ROOT) -> list[str]:
 
 def version_of(root: Path = ROOT) -> str:
     """The version in the checkout."""
-    found = re.search(r'"(.+)"', (root / "core" / "sayso" / "_version.py").read_text())
+    found = re.search(r'= "(.+)"', (root / "core" / "sayso" / "_version.py").read_text())
     assert found is not None
     return found[1]
 
