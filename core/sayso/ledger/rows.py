@@ -284,6 +284,14 @@ class SqlTransaction:
             + _given(old.proposals, log_before),
         )
 
+    def select(self, sql: str, values: Sequence[object]) -> list[Row]:
+        """All rows of the answer, for a backup."""
+        return self._db.read(sql, values)
+
+    def execute(self, sql: str, values: Sequence[object]) -> None:
+        """Execute a statement, to restore a backup."""
+        self._write(sql, values)
+
     def touch(self) -> None:
         """Write something that says nothing, and read what was written last."""
         self._write(SET_META, ("checked", repr(self.now)))
