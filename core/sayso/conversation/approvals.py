@@ -256,6 +256,7 @@ def approval(row: Proposal, *, execute: bool = False, plain: bool = False) -> Ap
         bound=copied(row.bound),
         revision=None if plain else row.revision,
         votes={} if plain else votes(row),
+        preview=None if plain else row.preview,
     )
 
 

@@ -83,7 +83,8 @@ class Proposal:
 
     `person` is whose principal proposed it, `terms` what its rule demands, `votes` who has approved
     it while others are still needed, `editors` who has changed its input. An `unattended` call
-    needs nothing of its caller's, so the service may start it.
+    needs nothing of its caller's, so the service may start it. `preview` is the text that the
+    tool's `preview` made of the proposed input; an edit removes it.
     """
 
     id: str
@@ -132,6 +133,7 @@ class Proposal:
     earlier: list[str] = field(default_factory=list)
     refusals: int = 0
     rests: float = 0.0
+    preview: str | None = None
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -200,6 +202,7 @@ class Proposal:
             intent=None,
             sent=None,
             comments=[],
+            preview=None,
             decision=decision,
         )
 

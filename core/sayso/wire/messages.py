@@ -169,6 +169,7 @@ class Approval(Wire):
     revision: Revision | None = Field(default=None, exclude_if=_absent)
     seen: Revision | None = Field(default=None, exclude_if=_absent)
     votes: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
+    preview: str | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedApproval(Wire):
