@@ -58,7 +58,8 @@ class Agent:
     as an MCP server's. `model` is `"provider:name"`, `"offline"` or a `Model`; None uses the
     configuration's, else the offline responder. `system_prompt` is static and cacheable,
     `system_context` computed for each request. `examples` are prompts that pages offer to begin
-    with. Interceptors and event handlers are one or a list, sync or async. Without `commands` no command is ever suggested or run.
+    with. Interceptors and event handlers are one or a list, sync or async. Without `commands` no
+    command is ever suggested or run.
     """
 
     function: Callable[..., Any] | None = None

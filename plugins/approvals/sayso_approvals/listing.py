@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from sayso import Caller, Host, InvalidRequest, Proposal, Transaction
-from sayso_approvals.shapes import is_mine
+from sayso_approvals.shapes import is_mine, is_own
 
 State = Literal[
     "PENDING", "APPROVED", "REJECTED", "EXPIRED", "EXECUTING", "DONE", "FAILED", "INDETERMINATE"
@@ -42,13 +42,14 @@ class Wanted:
     text: str | None = None
     created_after: float | None = None
     mine: bool = False
+    own: bool = False
     cursor: Any = None
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> "Wanted":
         """The list that the query asks for; raises InvalidRequest for a wrong parameter."""
         state = query.get("state", "PENDING").upper()
-        _one_of("state", state, (*get_args(State), "ALL"))
+        _one_of("state", state, (*get_args(State), "ALL", "DECIDED"))
         sorts = ("expires", "created") if state in ("PENDING", "APPROVED") else ("created",)
         sort = query.get("sort", sorts[0])
         kind = query.get("kind")
@@ -63,13 +64,14 @@ class Wanted:
             text=query.get("q"),
             created_after=_time(query.get("created_after")),
             mine=_one_of("mine", query.get("mine", "false"), ("true", "false")) == "true",
+            own=_one_of("own", query.get("own", "false"), ("true", "false")) == "true",
             cursor=_cursor(query.get("cursor")),
         )
 
     def fits(self, host: Host, row: Proposal, caller: Caller) -> bool:
         """Whether the list has this call."""
         return (
-            self.state in ("ALL", row.state)
+            (self.state in ("ALL", row.state) or self._is_decided(row))
             and self.tool in (None, row.name)
             and self.kind in (None, row.kind)
             and self.requester in (None, row.principal, row.person, row.user)
@@ -78,7 +80,11 @@ class Wanted:
             and (self.text is None or _holds(row, self.text))
             and host.record.visible(row, caller)
             and (not self.mine or is_mine(host, row, caller))
+            and (not self.own or is_own(row, caller))
         )
+
+    def _is_decided(self, row: Proposal) -> bool:
+        return self.state == "DECIDED" and row.state != "PENDING"
 
 
 class Page(NamedTuple):
@@ -154,8 +160,9 @@ async def _by_expiry(host: Host, wanted: Wanted, caller: Caller) -> Page:
 
 async def _scan(host: Host, state: str, after: str | None) -> AsyncIterator[list[Proposal]]:
     """The rows in this state, up to date, from the newest on, in parts."""
+    any_state = state in ("ALL", "DECIDED")
     while True:
-        find = partial(_find, state=None if state == "ALL" else state, after=after)
+        find = partial(_find, state=None if any_state else state, after=after)
         found = await host.record.read(find)
         settled = await host.record.settle([row.id for row in found if row.state in _UNSETTLED])
         yield [settled.get(row.id, row) for row in found]

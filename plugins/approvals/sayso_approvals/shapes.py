@@ -68,6 +68,7 @@ class Common(TypedDict):
 
     `barred` says why the caller may not approve it, `own` that the caller asked for it, `mine` that
     it waits for the caller. `seen` is the digest of what an approver reads before the decision.
+    `decision` and `finished` are null while there is no decision and no end.
     """
 
     id: str
@@ -91,6 +92,8 @@ class Common(TypedDict):
     mine: bool
     barred: str | None
     seen: str
+    decision: DecisionShown | None
+    finished: str | None
 
 
 class Item(Common):
@@ -104,16 +107,15 @@ class Item(Common):
 
 class Detail(Common):
     """A call with all its fields; `edited` is the input that runs if an approver has changed it,
-    `output` the outcome."""
+    `output` the outcome, `preview` the text that the tool has made of the input."""
 
     input: dict[str, Any]
     edited: dict[str, Any] | None
     editable: bool | Sequence[str]
     input_description: dict[str, Any]
-    finished: str | None
+    preview: str | None
     voted: Sequence[VoteShown]
     rule: RuleShown | None
-    decision: DecisionShown | None
     output: str | None
     comments: Sequence[CommentShown]
     links: dict[str, str]
@@ -142,10 +144,9 @@ def detail(host: Host, row: Proposal, caller: Caller) -> Detail:
         "edited": row.edited,
         "editable": tool is not None and tool.editable,
         "input_description": row.input_description,
-        "finished": None if row.finished is None else iso(row.finished),
+        "preview": row.preview,
         "voted": [_vote(vote) for vote in row.votes],
         "rule": _rule(row),
-        "decision": _decision(row),
         "output": row.output,
         "comments": [
             {"who": one.who, "claimed": one.claimed, "text": one.text, "at": iso(one.at)}
@@ -181,6 +182,8 @@ def _common(host: Host, row: Proposal, caller: Caller) -> Common:
         "mine": is_mine(host, row, caller),
         "barred": host.record.barred(row, caller) or None,
         "seen": seen(row),
+        "decision": _decision(row),
+        "finished": None if row.finished is None else iso(row.finished),
     }
 
 

@@ -1,14 +1,9 @@
 // What became of a call that somebody else has decided, or that has expired.
 
+import { pathOf } from "./calls.js";
 import { parse } from "./json.js";
 import { request } from "./service.js";
-
-export const PROTOCOLS = { mcp: "MCP", a2a: "A2A", v1: "another chat", v2: "another chat" };
-export const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
-
-const DECIDED = { ...PROTOCOLS, console: "a console", cli: "the command line" };
-
-export const pathOf = (id) => `console/approvals/${encodeURIComponent(id)}`;
+import { clock, DECIDED_OVER } from "./words.js";
 
 // Undefined while it waits, and where the service does not answer.
 export async function fateOf(id) {
@@ -29,7 +24,7 @@ export function told({ state, edited, decision }) {
   if (state === "PENDING") return undefined;
   if (state === "EXPIRED" || !decision) return { word: "No longer waits", why: "It has expired." };
   const { approved, who, protocol, reason, at } = decision;
-  const by = `${who ? ` by ${who}` : ""} over ${DECIDED[protocol] ?? protocol}, ${clock.format(new Date(at))}`;
+  const by = `${who ? ` by ${who}` : ""} over ${DECIDED_OVER[protocol] ?? protocol}, ${clock.format(new Date(at))}`;
   const word = `Already ${approved ? "approved" : "rejected"}${edited ? " with another input" : ""}${by}`;
   return { approved, reason, input: edited ?? undefined, word, why: reason ? `Reason: ${reason}` : "" };
 }
