@@ -85,7 +85,10 @@ def _query(name: str, text: str, **schema: Any) -> dict[str, Any]:
 
 
 _LIST = [
-    _query("state", "the state, ALL, or DECIDED for all that is not PENDING; PENDING unless it is given"),
+    _query(
+        "state",
+        "the state, ALL, or DECIDED for all that is not PENDING; PENDING unless it is given",
+    ),
     _query("sort", "by when they expire, or the newest first", enum=["expires", "created"]),
     _query("limit", "the most calls of the page", type="integer", minimum=1, maximum=100),
     _query("cursor", "the `next` of the page before"),

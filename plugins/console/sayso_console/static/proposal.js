@@ -12,6 +12,8 @@ function typeOf(value) {
   return typeof value === "string" ? "text" : typeof value;
 }
 
+const isShort = (value) => !isObject(value) && String(value).length <= 80 && !String(value).includes("\n");
+
 export function block(value, mode, label) {
   const text = plain(value);
   const lines = text.split("\n").length;
@@ -39,7 +41,7 @@ export function inputOf(proposal) {
       isDefault ? el("span", { class: "badge" }, "default") : undefined,
       about ? el("span", { class: "what", dir: "auto" }, visible(about)) : undefined,
       reader ? el("span", { class: "what" }, "as it was sent: the tool makes something else of it") : undefined);
-    return el("div", {}, term, el("dd", {}, block(value, "exact", "Value")));
+    return el("div", { class: isShort(value) ? "short" : undefined }, term, el("dd", {}, block(value, "exact", "Value")));
   });
   return el("dl", { class: "input" }, ...rows, ...others);
 }
