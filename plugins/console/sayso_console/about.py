@@ -8,8 +8,8 @@ from sayso import Caller, Host, Principal, Tool
 def about(host: Host, caller: Caller) -> dict[str, Any]:
     """`{name, description, examples, tools, inbox, you, guarded, developer}`.
 
-    - `tools`: `{name: {title, read_only, destructive, editable, defaults, schema}}`; `schema` is the
-      input schema of an editable tool, for the form that changes an input.
+    - `tools`: `{name: {title, read_only, destructive, editable, defaults, schema}}`; `schema` is
+      the input schema of an editable tool, for the form that changes an input.
     - `inbox`: whether the plugin `approvals` is active.
     - `you`: `{name, person, kind, groups}` of an authenticated caller, else null; `guarded` says
       whether callers are authenticated.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-PATIENCE = 8_000.0
+PATIENCE = 60_000.0
 """Milliseconds that the browser waits for an element."""
 
 Opened = Callable[..., Any]

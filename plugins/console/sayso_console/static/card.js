@@ -252,8 +252,9 @@ export class Card {
 
   // What somebody was writing into it, or has sent in vain, for them to copy.
   keep() {
-    const field = this.controls.querySelector("input, textarea");
-    const text = field && field.value !== field.defaultValue ? field.value : this.written;
+    const changed = [...this.controls.querySelectorAll("input:not([type=checkbox]), textarea")].filter((field) => field.value !== field.defaultValue);
+    const named = (field) => `${field.labels[0]?.textContent}: ${field.value}`;
+    const text = changed.length > 1 ? changed.map(named).join("\n") : changed[0]?.value ?? this.written;
     this.written = undefined;
     if (!text) return;
     const dismiss = button("Dismiss", () => {

@@ -46,11 +46,12 @@ export function restore() {
     location.reload();
     return;
   }
-  const said = entries.at(-1);
   refresh();
   scroll(true);
+  // The connection is also lost where a page goes away in the middle of a reply.
+  const said = entries.at(entries.at(-1)?.lost ? -2 : -1);
   if (said?.role !== "user") return;
-  showUnanswered();
+  if (said === entries.at(-1)) showUnanswered();
   // A decision may be sent again at any time: its call runs once, and its outcome comes.
   if (!said.message.content && Object.keys(said.decided ?? {}).length) again();
 }
@@ -174,7 +175,7 @@ async function answer() {
     await receive(reply, entry, turn.signal);
   } catch {
     if (turn.signal.aborted) entry.stopped = true;
-    else entry.error ??= { message: "The connection to the service was lost." };
+    else if (!entry.error) Object.assign(entry, { lost: true, error: { message: "The connection to the service was lost." } });
   }
   clearInterval(clock);
   entry.took = Date.now() - begun;
@@ -194,7 +195,7 @@ async function receive(reply, entry, signal) {
   }
   for await (const event of eventsOf(response)) take(event, reply, entry);
   if (!entry.error && entry.stop_reason === undefined) {
-    entry.error = { message: "The connection ended before the reply did." };
+    Object.assign(entry, { lost: true, error: { message: "The connection ended before the reply did." } });
   }
 }
 
@@ -307,6 +308,7 @@ function reopen(id) {
 // Look after the calls of this conversation that the list of what waits does not hold any more.
 export function lookAfter(listed, more) {
   if (running) return;
+  scroll();
   for (const [id, card] of waiting) {
     if (listed.has(id)) {
       card.tracked = true;

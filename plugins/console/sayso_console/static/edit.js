@@ -66,7 +66,7 @@ function controlOf(value, part, id, present) {
   const shown = value === undefined ? "" : escaped(sourceOf(value));
   const field = numeric ? el("input", { id, inputmode: "decimal", autocomplete: "off" })
     : el("textarea", { id, rows: "3", spellcheck: "false", class: "mono" });
-  field.value = shown;
+  field.defaultValue = shown;
   return { field, take: ({ value: text }) => (text.trim() ? jsonOf(text) : ABSENT) };
 }
 
@@ -74,7 +74,7 @@ function textOf(value, id) {
   const long = value.length > LONG || value.includes("\n");
   const field = long ? el("textarea", { id, rows: String(Math.min(12, value.split("\n").length + 1)), spellcheck: "false", class: "mono" })
     : el("input", { id, autocomplete: "off", spellcheck: "false" });
-  field.value = value;
+  field.defaultValue = value;
   return { field, take: ({ value: text }) => text };
 }
 
