@@ -33,6 +33,7 @@ MODULES = (
     "talks",
     "text",
     "token",
+    "turn",
     "view",
     "views",
     "words",

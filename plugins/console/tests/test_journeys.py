@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from importlib.resources import files
 from typing import Any
 
 import pytest
 
+from npm import installed
 from sayso import Agent, Call, Caller, Principal, Proposal, tool
 from sayso.testing import Service, scripted, served
 
@@ -382,3 +384,89 @@ def test_developer_sees_events_request_session_tools_and_prompt(made: Made, open
         panel.get_by_text(text).first.wait_for()
     panel.locator("summary", has_text="delete_pod").click()
     panel.get_by_text('"grace"').wait_for()
+
+
+def test_page_works_by_keyboard_on_a_narrow_screen_in_the_dark_and_offline(
+    house: House, opened: Opened
+) -> None:
+    row = house.asks("delete_pod", name="web-1")
+    page = enter(opened, house, width=320, height=640)
+    page.emulate_media(color_scheme="dark")
+    page.evaluate("location.hash = 'inbox'")
+    card = page.get_by_role("region", name="Proposed tool call: delete_pod")
+    card.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") == 320
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 22)"
+    page.context.set_offline(True)
+    page.evaluate("dispatchEvent(new Event('online'))")
+    page.get_by_text("The service is out of reach").wait_for()
+    page.context.set_offline(False)
+    page.get_by_text("The service is out of reach").wait_for(state="hidden")
+    reject = card.get_by_role("button", name="Reject…")
+    reject.click(trial=True)
+    page.get_by_label("Tool", exact=True).focus()
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if reject.evaluate("e => e === document.activeElement"):
+            break
+    page.keyboard.press("Enter")
+    page.keyboard.type("not now")
+    page.keyboard.press("Enter")
+    page.locator("#inbox").get_by_text("Rejected delete_pod: not now").wait_for()
+    assert house.state(row) == "REJECTED"
+
+
+def test_two_tabs_show_each_others_decisions(house: House, opened: Opened) -> None:
+    house.asks("delete_pod", name="web-1")
+    one, other = enter(opened, house), enter(opened, house, "bob")
+    for page in (one, other):
+        inbox(page).get_by_role("heading", name="Delete pod web-1").wait_for()
+    inbox(one).get_by_role("button", name="Approve", exact=True).click()
+    other.locator("#inbox").get_by_text("Already approved by ann over the inbox").wait_for()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_checker_of_accessibility_finds_nothing(made: Made, opened: Opened, scheme: Any) -> None:
+    axe = (installed("axe", "axe-core@4.14.1") / "node_modules/axe-core/axe.min.js").read_text()
+    house = made(HOSTILE, [Call("1", "delete_pod", {"name": "web-1"})])
+    rows = [house.asks("delete_pod", name=f"web-{n}") for n in range(3)]
+    house.asks("write_file", path="a", text="b")
+    run(house.service.host.calls.decide(rows[0].id, Caller("cli"), approved=False, reason="no"))
+
+    page = opened(house.service)
+    page.emulate_media(color_scheme=scheme)
+
+    def sound(view: str) -> None:
+        page.wait_for_timeout(600)  # until no button is held back any more
+        page.evaluate(axe)
+        found = page.evaluate("axe.run().then(({ violations }) => violations)")
+        told = [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found]
+        assert told == [], view
+
+    page.get_by_label("This service asks for a token").wait_for()
+    sound("sign in")
+    page.get_by_label("This service asks for a token").fill("a-token-for-ann-0123456789")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Which pods restart?").wait_for()
+    sound("empty")
+    for text in ("which pods?", "delete web-1"):
+        say(page, text)
+        page.locator("#stop").wait_for(state="hidden")
+    page.get_by_role("button", name="Edit…").click()
+    page.get_by_text("Conversations", exact=True).click()
+    sound("chat")
+    page.keyboard.press("Escape")
+    panel = inbox(page)
+    panel.locator(".card").nth(2).wait_for()
+    sound("inbox")
+    panel.get_by_role("link", name="Decided").click()
+    panel.locator("#decided-list summary").first.click()
+    sound("decided")
+    page.get_by_role("link", name="Developer").click()
+    sound("developer")
+
+
+def test_page_weighs_less_than_200_kilobytes() -> None:
+    static = files("sayso_console").joinpath("static")
+    assert sum(len(file.read_bytes()) for file in static.iterdir()) < 200_000

@@ -1,18 +1,17 @@
 // The conversation: what was said and answered, and the calls in it that wait for a decision.
 
 import { Card } from "./card.js";
-import { cameEvent, drawDeveloper, turnBegins } from "./developer.js";
+import { drawDeveloper } from "./developer.js";
 import { fateOf } from "./fate.js";
 import { outgoing } from "./history.js";
 import { proposalsOf } from "./proposal.js";
 import { Reply } from "./reply.js";
-import { eventsOf, post, problem } from "./service.js";
 import * as talks from "./talks.js";
 import { announce, button, byId, el, visible } from "./text.js";
+import { receive } from "./turn.js";
 import { grow, lookAt, scroll } from "./view.js";
 
 const REFUSED = /^(APPROVAL_\w+|APPROVALS_PENDING|NOTHING_TO_ANSWER)$/;
-const PLACE = /^body[\w.]*: /;
 
 // What the page does then; app.js sets it.
 export const on = { begun() {}, ended() {}, tokenNeeded() {} };
@@ -172,7 +171,7 @@ async function answer() {
   scroll(true);
   const entry = { role: "assistant", content: "", breaks: [], data: {}, counts: false };
   try {
-    await receive(reply, entry, turn.signal);
+    await turnOf(reply, entry, turn.signal);
   } catch {
     if (turn.signal.aborted) entry.stopped = true;
     else if (!entry.error) Object.assign(entry, { lost: true, error: { message: "The connection to the service was lost." } });
@@ -184,74 +183,9 @@ async function answer() {
   ended(reply, entry);
 }
 
-async function receive(reply, entry, signal) {
-  const messages = outgoing(entries);
-  const response = await post(messages, signal, turnBegins);
-  if (!response.ok) {
-    entry.error = await problem(response, "This service has no chat endpoint.");
-    entry.refusedByStatus = response.status >= 400 && response.status < 500 && response.status !== 401;
-    if (response.status === 401) on.tokenNeeded();
-    return;
-  }
-  for await (const event of eventsOf(response)) take(event, reply, entry);
-  if (!entry.error && entry.stop_reason === undefined) {
-    Object.assign(entry, { lost: true, error: { message: "The connection ended before the reply did." } });
-  }
-}
-
-function take(event, reply, entry) {
-  cameEvent(event);
-  switch (event.type) {
-    case "text_delta": {
-      if (entry.pause && entry.content && !/\s$/.test(entry.content)) {
-        entry.breaks.push(entry.content.length);
-        reply.add("\n\n");
-      }
-      entry.pause = false;
-      entry.content += event.text;
-      reply.add(event.text);
-      break;
-    }
-    case "intermittent_update":
-      // Without text it says that the turn lives, and nothing else.
-      if (event.text) {
-        entry.pause = true;
-        reply.status(event.text);
-      }
-      break;
-    case "tool_calls":
-      entry.data.tool_calls = event.tool_calls;
-      break;
-    case "commands":
-      entry.data.cmds = event.commands;
-      break;
-    case "approvals":
-      entry.data.approvals = event.approvals;
-      break;
-    case "executed_tool_calls":
-    case "executed_commands":
-    case "executed_approvals":
-      Object.assign(entry.data, kept(event));
-      reply.executed(entry.data);
-      break;
-    case "done":
-      entry.stop_reason = event.stop_reason ?? "end_turn";
-      Object.assign(entry.data, event.data);
-      entry.usage = event.meta_data?.usage;
-      if (event.session) keepSession(entry, event.session);
-      break;
-    case "error":
-      entry.error = { message: event.error.replace(PLACE, ""), code: event.code, incident: event.incident };
-  }
-  scroll();
-}
-
-const kept = ({ type, ...fields }) => fields;
-
-function keepSession(entry, session) {
-  for (const old of entries) delete old.data?.session;
-  entry.data.session = session;
-}
+const turnOf = (reply, entry, signal) => receive(outgoing(entries), reply, entry, signal, {
+  session: () => entries.forEach((old) => delete old.data?.session), tokenNeeded: on.tokenNeeded,
+});
 
 function ended(reply, entry) {
   // Before the cards are there: behind them a reader of the end would not be at the end any more.
