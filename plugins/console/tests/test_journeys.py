@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from npm import installed
 from sayso import Agent, Call, Caller, Principal, Proposal, tool
 from sayso.testing import Service, scripted, served
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
+
+from npm import installed
 
 CONFIG = """
 plugins = ["v2", "console", "approvals"]
@@ -282,7 +287,7 @@ def test_reply_is_markdown_without_html_and_links_lead_where_they_say(
     page.keyboard.press("Enter")
     reply = page.get_by_role("article", name="Reply")
     reply.get_by_role("heading", name="Pods of prod").wait_for()
-    assert reply.locator("h3 em").inner_text() == "prod"
+    assert reply.locator("h2 em").inner_text() == "prod"
     assert reply.locator("td").all_inner_texts() == ["web-1", "14"]
     assert reply.locator("ol > li > ul > li").inner_text() == "twice"
     assert reply.get_by_label("Code, yaml").inner_text() == "image: web:1.3"

@@ -108,7 +108,7 @@ function begins(lines, at, depth) {
 function headingOf(line, level) {
   const text = line.trim().replace(/^#+/, "").trim();
   const end = text.length - (/ #{1,6}$/.exec(text.slice(-8))?.[0].length ?? 0);
-  return el(`h${Math.min(6, level + 2)}`, {}, inline(text.slice(0, end)));
+  return el(`h${Math.min(6, level + 1)}`, {}, inline(text.slice(0, end)));
 }
 
 function isRule(line) {
