@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Any
 
 from benchmarks.load import Client, Socket, Stream, Whole, frame, post
 
@@ -90,10 +92,79 @@ def sent_back(size: int) -> bytes:
     return json.dumps(given).encode()
 
 
+KUBECONFIG = """apiVersion: v1
+kind: Config
+current-context: blue
+clusters:
+- name: blue
+  cluster: {server: "https://10.0.0.1:6443", certificate-authority-data: Q0VSVElGSUNBVEU=}
+contexts:
+- name: blue
+  context: {cluster: blue, user: ann, namespace: shop}
+users:
+- name: ann
+  user: {token: eyJhbGciOiJSUzI1NiJ9.c3RhbmQtaW4.c2lnbmF0dXJl}
+"""
+
+
+def asked(text: str) -> dict[str, Any]:
+    """A user's message as a client sends it, with what its platform says of the user."""
+    return {
+        "role": "user",
+        "content": text,
+        "platform_context": {
+            "user_id": "u-4711",
+            "tenant_name": "blue",
+            "k8s_namespace": "shop",
+            "kubeconfig": base64.b64encode(KUBECONFIG.encode()).decode(),
+        },
+        "timestamp": "2026-01-05T10:00:00Z",
+        "user": {"name": "Ann", "id": "u-4711"},
+    }
+
+
+def outcomes(messages: int, size: int) -> bytes:
+    """A request of about `size` bytes whose replies have the outcomes of the calls they made."""
+    chosen = random.Random(2)
+    said: list[dict[str, Any]] = []
+    for n in range(messages - 1):
+        text = " ".join(chosen.choices(WORDS, k=30))
+        if n % 2:
+            said.append(_replied(n, text, " ".join(chosen.choices(WORDS, k=size // messages // 4))))
+        else:
+            said.append({"role": "user", "content": text, "user": {"name": "Ann", "id": "u-4711"}})
+    return json.dumps({"messages": [*said, asked("And now?")]}).encode()
+
+
+def _replied(number: int, text: str, output: str) -> dict[str, Any]:
+    lists: dict[str, Any] = {
+        name: [] for name in ("cmds", "executed_cmds", "tool_calls", "url_configs")
+    }
+    call = {
+        "id": f"call-{number}",
+        "name": "lookup",
+        "input": {"name": "web"},
+        "output": output,
+    }
+    return {
+        "role": "assistant",
+        "content": text,
+        "data": lists | {"executed_tool_calls": [call]},
+        "meta_data": {"request_context": {"source": "help-desk"}},
+        "timestamp": "2026-01-05T10:00:00Z",
+        "user": None,
+        "agent": {"name": "assistant", "id": "a-1"},
+    }
+
+
 SMALL = json.dumps({"messages": [{"role": "user", "content": "How are the pods?"}]}).encode()
 HISTORY = conversation(200, 272)
 """62 KB: 200 messages of a role, a text and a time."""
 SENT_BACK = sent_back(62_000)
+ASKED = json.dumps({"messages": [asked("How are the pods?")]}).encode()
+"""One message with a platform context."""
+OUTCOMES = outcomes(40, 62_000)
+"""62 KB: 40 messages, half of them replies with the outcome of a call."""
 
 
 def targets(
@@ -118,7 +189,44 @@ LAST = b"word 99 "
 READS = targets("reads", others="/reads")
 """An agent that reads each message, like one whose model answers."""
 
+AGENT = targets("answers", others="/answers")
+"""An Agent whose stand-in model gets the whole history and answers at once."""
+
+AS_SENT = [
+    Scenario("small turn as sent, 1 connection", Whole, ASKED, 1, targets("reply")),
+    Scenario("small turn as sent, 32 connections", Whole, ASKED, 32, targets("reply")),
+    Scenario("small turn as sent, Agent, 1 connection", Whole, ASKED, 1, AGENT),
+    Scenario("small turn as sent, Agent, 32 connections", Whole, ASKED, 32, AGENT),
+    Scenario("62 KB with outcomes, 32 connections", Whole, OUTCOMES, 32, READS),
+    Scenario("62 KB with outcomes, Agent, 32 connections", Whole, OUTCOMES, 32, AGENT),
+    Scenario(
+        "100 deltas as sent, 1 connection",
+        Stream,
+        ASKED,
+        1,
+        targets("deltas", STREAM),
+        expects=LAST,
+    ),
+    Scenario(
+        "100 deltas as sent, 32 connections",
+        Stream,
+        ASKED,
+        32,
+        targets("deltas", STREAM),
+        expects=LAST,
+    ),
+    Scenario(
+        "tool turn as sent, 32 connections",
+        Whole,
+        ASKED,
+        32,
+        targets("tools", "/api/chat", "/tools"),
+    ),
+]
+"""Bodies as real clients send them."""
+
 SCENARIOS = [
+    *AS_SENT,
     Scenario("small turn, 1 connection", Whole, SMALL, 1, targets("reply")),
     Scenario(
         "small turn, 32 connections",

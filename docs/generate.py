@@ -77,7 +77,7 @@ def page() -> str:
     known = plugin_settings()
     for name in BUILT_IN:
         if name in known and known[name].model_fields:
-            parts.append(_section(f"[plugin.{name}]", known[name]))
+            parts += _sections(f"plugin.{name}", known[name])
     return "\n".join(parts)
 
 

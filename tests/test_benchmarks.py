@@ -41,6 +41,7 @@ def servers() -> dict[tuple[str, ...], list[tuple[Scenario, Target]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", servers(), ids=" ".join)
 def test_server_gives_the_reply_that_its_scenarios_expect(server: tuple[str, ...]) -> None:
     script, *arguments = server
@@ -51,6 +52,7 @@ def test_server_gives_the_reply_that_its_scenarios_expect(server: tuple[str, ...
             assert len(turn.whole) == len(turn.first) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -79,6 +79,7 @@ def install(folder: Path) -> None:
         archive.extractall(folder / "site")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["agents.md", "plugins.md", "hooks.md"])
 def test_page_can_be_followed_from_top_to_bottom(tmp_path: Path, name: str) -> None:
     for block in blocks(ROOT / "docs" / name):

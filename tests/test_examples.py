@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from environments import ROOT, Environment, built
+from slow import few
 
 pytestmark = pytest.mark.packaging
 
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/pyproject.toml"))
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("example", few(EXAMPLES, EXAMPLES[0]), ids=lambda path: path.name)
 def test_example_installs_and_passes_its_own_tests(
     example: Path, beside_pytest: Environment, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def test_refused_handshake_is_no_error_of_the_service(
     assert not [r for r in errors if r.name.startswith(("sayso", "uvicorn"))]
 
 
+@pytest.mark.slow
 def test_pings_of_a_client_that_does_not_read_fill_no_memory() -> None:
     # This amount of data may take longer than the time for a client's pong.
     calm = {"ws_ping_interval": DEADLINE}
@@ -126,6 +127,7 @@ def test_message_in_many_pieces_takes_no_more_memory_than_it_has_bytes() -> None
         assert b"a few words" in connection.recv(1000)
 
 
+@pytest.mark.slow
 def test_client_that_neither_reads_nor_answers_pings_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

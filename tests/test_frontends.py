@@ -7,6 +7,7 @@ the agent goes on at the end.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -207,5 +208,69 @@ def test_what_was_decided_elsewhere_goes_on_with_the_next_text(
         if verdict is not None:
             surface.decide(id_, approve=verdict)
     said = client.say("well?")
-    assert sorted(world.deleted) == [n for n, v in zip(NAMES, verdicts, strict=True) if v]
+    wanted = [n for n, v in zip(NAMES, verdicts, strict=True) if v]
+    # A message beside calls that still wait is not answered, and waits for no run of the service.
+    deadline = time.monotonic() + 30
+    while sorted(world.deleted) != wanted and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert sorted(world.deleted) == wanted
     assert ("All told." in said) is (None not in verdicts)
+
+
+RULED = """plugins = ["openai_api", "ui_stream", "agui", "a2a", "v2"]
+[server]
+host = "127.0.0.1"
+[auth]
+scheme = "bearer"
+[auth.tokens]
+ann = "token-a"
+bob = "token-b"
+carl = "token-c"
+[auth.principals.ann]
+kind = "person"
+[auth.principals.carl]
+kind = "person"
+[auth.principals.bob]
+kind = "person"
+[plugin.a2a]
+adapter = "a2a"
+[[approvals.rules]]
+tool = "delete"
+approvers = ["bob", "carl"]
+quorum = 2
+"""
+ASKED: Json = {"role": "user", "content": "delete"}
+REQUESTS: dict[str, tuple[str, Json]] = {
+    "chat": ("/v1/chat/completions", {"model": "desk", "messages": [ASKED]}),
+    "responses": ("/v1/responses", {"model": "desk", "input": "delete"}),
+    "ui_stream": (
+        "/ai/chat",
+        {"messages": [{"id": "u", "role": "user", "parts": [{"type": "text", "text": "delete"}]}]},
+    ),
+    "agui": (
+        "/agui",
+        {
+            "threadId": "t",
+            "runId": "r",
+            "messages": [{**ASKED, "id": "u"}],
+            "state": {},
+            "tools": [],
+            "context": [],
+            "forwardedProps": {},
+        },
+    ),
+    "a2a": (
+        "/a2a/rest/message:send?A2A-Version=1.0",
+        {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "delete"}]}},
+    ),
+}
+
+
+@pytest.mark.parametrize("frontend", REQUESTS)
+def test_cards_of_every_frontend_say_who_is_needed(frontend: str) -> None:
+    made = World()
+    path, body = REQUESTS[frontend]
+    with served(made.agent, config=RULED) as service:
+        answer = service.post(path, body, {"Authorization": "Bearer token-a"})
+        assert answer.status == 200, answer.text
+        assert "It needs 2 approvals of bob, carl." in answer.text

@@ -384,6 +384,7 @@ def test_a_history_of_thousands_of_turns_of_one_role_is_merged_without_copying_i
     assert said[0].blocks == [Text("a")] * 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tool_calls", "cmds"])
 def test_a_conversation_with_hundreds_of_approvals_is_not_searched_anew_for_each_of_them(
     kind: str,

@@ -32,12 +32,16 @@ from sayso import (
     ChatRequest,
     Host,
     Message,
+    Observer,
     Plugin,
     PluginError,
     RequestContext,
     ServiceHost,
     Silence,
     ToolExecuted,
+    TooMany,
+    TurnBegan,
+    TurnEnded,
     Unauthenticated,
     hookimpl,
     tool,
@@ -45,6 +49,7 @@ from sayso import (
 from sayso.config import Config
 from sayso.hookspecs import HOOKS
 from sayso.testing import Served, Service, scripted, served, user
+from slow import few
 
 
 def talkative(times: int = 20) -> Agent:
@@ -216,6 +221,42 @@ def test_plugin_that_is_named_as_the_agents_own_is_called_as_any_other(
     assert sayso_served(talkative(), [plugin]).chat("hello")["content"] == "fine"
     assert len(received) == 4
     assert "sayso-engine" not in received
+
+
+def test_hook_observe(sayso_served: Served) -> None:
+    seen: list[str] = []
+
+    class Watches(Observer):
+        def turn(self, began: TurnBegan) -> Callable[[TurnEnded], None]:
+            seen.append(f"began over {began.caller.protocol}")
+            return lambda ended: seen.append(f"ended with {ended.stop}")
+
+    def observe(self: Plugin, host: Host) -> Observer:
+        seen.append(f"observes {host.agent.name}")
+        return Watches()
+
+    service = sayso_served(talkative(), [made("watcher", observe=observe)])
+    service.chat("hello")
+    assert seen == ["observes assistant", "began over v2", "ended with end_turn"]
+
+
+def test_hook_admit(sayso_served: Served) -> None:
+    asked: list[str] = []
+
+    @asynccontextmanager
+    async def admit(self: Plugin, caller: Caller, asks: str) -> AsyncIterator[None]:
+        if len(asked) == 2:
+            raise TooMany("not so fast", retry_after=2.5)
+        asked.append(asks)
+        yield
+        asked.append("left")
+
+    service = sayso_served(talkative(), [made("door", admit=admit)])
+    service.chat("hello")
+    assert asked == ["turn", "left"]
+    answer = service.ask("hello")
+    assert (answer.status, answer.headers["retry-after"]) == (429, "3")
+    assert answer.json()["code"] == "RATE_LIMITED"
 
 
 def test_hook_lifespan() -> None:
@@ -438,7 +479,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.parametrize("case", few(BROKEN, "panics at start", "hangs at start"))
 def test_broken_plugin_stops_the_start_with_one_line(tmp_path: Path, case: str) -> None:
     source, cause = BROKEN[case]
     # Beside a hanging plugin, good and bad ones get little time, so they must do little.

@@ -13,10 +13,10 @@ import pytest
 CORE = Path(__file__).resolve().parent.parent / "core"
 
 LAYERS: tuple[str, ...] = (
-    "errors garbage trees _version config workers service installing addresses",
+    "errors garbage trees _version config workers service installing addresses screening",
     "wire context principals",
     "ledger models",
-    "agent tools commands policy gate conversation hosting hookspecs",
+    "agent tools commands policy gate conversation hosting hookspecs observing",
     "engine slots plugins",
     "decisions",
     "turns",

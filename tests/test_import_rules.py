@@ -22,6 +22,7 @@ DOCUMENTED = (
     "sayso.commands.folders",
     "sayso.ledger.sql",
     "sayso.models.adapters",
+    "sayso.trees",
 )
 """The modules of the core that plugins may import from besides `sayso` itself."""
 IN_TESTS = ("sayso.testing", "sayso.ledger.conformance", "sayso.ledger.log")

@@ -16,6 +16,7 @@ import pytest
 from environments import FOLDERS, ROOT, Environment, run
 from sayso import install_line, installing
 from sayso._version import __version__
+from slow import few
 
 NAMES = [
     tomllib.loads((f / "pyproject.toml").read_text("utf-8"))["project"]["name"] for f in FOLDERS
@@ -116,6 +117,7 @@ def strangers(outside: Outside, found: dict[str, str]) -> list[str]:
     return [url for url in found.values() if url.startswith(outside.index.as_uri())]
 
 
+@pytest.mark.slow
 @pytest.mark.packaging
 def test_bare_name_would_bring_the_stranger(outside: Outside) -> None:
     found = outside.sources("pip install 'sayso[v2]'", ROOT)
@@ -123,7 +125,7 @@ def test_bare_name_would_bring_the_stranger(outside: Outside) -> None:
 
 
 @pytest.mark.packaging
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", few(LINES, *LINES[:3], LINES[-1]))
 def test_command_of_the_documentation_brings_ours(
     outside: Outside, wheels: Path, line: str
 ) -> None:
@@ -138,6 +140,7 @@ def asked(python: Path, folder: Path, *wanted: str) -> str:
     return run([str(python), "-c", code, *wanted], folder, PATH=path).strip()
 
 
+@pytest.mark.slow
 @pytest.mark.packaging
 @pytest.mark.parametrize(
     "line", ["pip install -e . -e plugins/v2", "pip install -c dist/constraints.txt 'sayso[v2]'"]

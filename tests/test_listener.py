@@ -175,6 +175,7 @@ def test_trailers_are_no_headers(service: Service, kind: bytes) -> None:
         assert status(connection) == b"415"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [b"/api/chat", b"/api/chat-stream"])
 def test_many_requests_behind_each_other_are_all_answered(service: Service, path: bytes) -> None:
     """However long they are together: only a single head has a limit."""

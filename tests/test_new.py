@@ -16,6 +16,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shout", "very-loud"])
 def test_new_plugin_installs_is_sound_and_passes_its_tests(
     here: Path, beside_pytest: Environment, name: str
@@ -43,6 +44,7 @@ def test_new_agent_installs_runs_and_passes_its_tests(
         assert [call["name"] for call in pending] == ["cancel_order"]
 
 
+@pytest.mark.slow
 def test_new_agent_passes_its_tests_beside_a_new_plugin(
     here: Path, beside_pytest: Environment
 ) -> None:

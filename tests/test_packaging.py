@@ -19,6 +19,7 @@ import lowest
 from environments import FOLDERS, ROOT, Environment, run, serving
 from sayso._version import __version__
 from sayso.plugins.discovery import BUILT_IN
+from slow import few
 
 pytestmark = pytest.mark.packaging
 
@@ -157,7 +158,7 @@ def combinations() -> list[str]:
     return sorted({found for page in pages for found in NAMED.findall(page.read_text("utf-8"))})
 
 
-@pytest.mark.parametrize("extras", combinations())
+@pytest.mark.parametrize("extras", few(combinations(), "v2", "v2,anthropic", "v1,v2"))
 def test_documented_combination_installs_into_an_empty_environment(
     extras: str, wheels: Path, tmp_path: Path
 ) -> None:
@@ -173,6 +174,7 @@ CALLABLE = "def agent(messages, context):\n    return messages[-1].content.upper
 AGENT = "from sayso import Agent\n\nagent = Agent()\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "extra"),
     [

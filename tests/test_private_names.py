@@ -97,6 +97,7 @@ RELIED_ON: dict[str, dict[str, str]] = {
     },
     "core/sayso/threaded.py": {"Server": "run should_exit startup"},
     "plugins/mcp/sayso_mcp/running.py": {"Server": "capture_signals"},
+    "plugins/metrics/sayso_metrics/port.py": {"Server": "capture_signals"},
 }
 """For each file, the names of each class that it overrides or uses."""
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import shutil
-import signal
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -17,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from nginx import CONFIGURATION, fronted, needs_nginx
 from ports import quiet_port
 from programs import DEADLINE, Program, until
 
-NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-CONFIGURATION = Path(__file__).parent.parent / "deploy" / "nginx.conf"
 AGENT = """
 import asyncio
 
@@ -30,26 +26,7 @@ async def agent(messages, context):
     await asyncio.sleep(0.3)
     return "answered"
 """
-AROUND = """
-daemon off;
-pid {folder}/nginx.pid;
-error_log {folder}/error.log;
-worker_processes 1;
-events {{ worker_connections 512; }}
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-    include {folder}/sayso.conf;
-}}
-"""
-
-pytestmark = pytest.mark.skipif(
-    NGINX is None and "CI" not in os.environ, reason="needs nginx; on Debian: nginx-light"
-)
+pytestmark = needs_nginx
 
 
 class Service(Program):
@@ -75,16 +52,8 @@ def proxy(folder: Path, ports: list[int]) -> Iterator[int]:
     for address, port in zip(("10.0.0.11:8000", "10.0.0.12:8000"), ports, strict=True):
         assert address in text
         text = text.replace(address, f"127.0.0.1:{port}")
-    (folder / "sayso.conf").write_text(text)
-    (folder / "nginx.conf").write_text(AROUND.format(folder=folder))
-    assert NGINX is not None, "nginx is missing; on Debian: apt-get install nginx-light"
-    process = subprocess.Popen([NGINX, "-p", folder, "-c", folder / "nginx.conf"])
-    try:
-        until(lambda: status(own, "GET", "/health") == 200)
+    with fronted(folder, text, lambda: status(own, "GET", "/health") == 200):
         yield own
-    finally:
-        process.send_signal(signal.SIGQUIT)
-        process.wait(DEADLINE)
 
 
 def status(port: int, method: str = "POST", path: str = "/api/chat") -> int | str:

@@ -306,6 +306,7 @@ def failed_with(life: str, tmp_path: Path) -> str:
     return running.said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "raises",
     [
@@ -320,6 +321,7 @@ def test_start_fails_whatever_a_lifespan_raises(tmp_path: Path, raises: str) -> 
     assert "listening" not in said
 
 
+@pytest.mark.slow
 def test_service_ends_with_a_lifespan_whose_own_task_fails(tmp_path: Path) -> None:
     said = failed_with(
         "async with asyncio.TaskGroup() as g:\n        g.create_task(fails())\n        yield",

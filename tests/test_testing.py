@@ -223,6 +223,7 @@ def test_streaming_turn_ends_with_the_block(sayso_served: Served) -> None:
         assert b'"type":"error"' in answer.read()
 
 
+@pytest.mark.slow
 def test_fixture_is_found_by_pytest_and_costs_little(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import sys\n"

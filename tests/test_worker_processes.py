@@ -205,6 +205,7 @@ def test_renewed_worker_with_a_turn_under_way_refuses_nobody(service: Service) -
     assert len(waiting) == 16
 
 
+@pytest.mark.slow
 def test_connection_that_asks_again_and_again_is_refused_nothing_in_a_renewal(
     service: Service,
 ) -> None:
@@ -227,6 +228,7 @@ def test_connection_that_asks_again_and_again_is_refused_nothing_in_a_renewal(
         until(all_were_asked_to_close)
 
 
+@pytest.mark.slow
 def test_connection_whose_first_request_is_for_a_websocket_gets_it_in_a_renewal(
     service: Service,
 ) -> None:
@@ -262,6 +264,7 @@ def test_connection_whose_first_request_is_for_a_websocket_gets_it_in_a_renewal(
                 assert answer.readline() == b"HTTP/1.1 101 Switching Protocols\r\n"
 
 
+@pytest.mark.slow
 def test_renewal_says_when_the_last_process_is_a_new_one(service: Service, tmp_path: Path) -> None:
     before = service.both()
     done = "SIGHUP: all processes are replaced"
@@ -280,6 +283,7 @@ def test_renewal_says_when_the_last_process_is_a_new_one(service: Service, tmp_p
     assert service.said.count(done) == 1
 
 
+@pytest.mark.slow
 def test_connections_of_a_killed_workers_share_are_taken_by_the_other(service: Service) -> None:
     victim, survivor = service.both()
     service.allow("hold-starts")
@@ -290,6 +294,7 @@ def test_connections_of_a_killed_workers_share_are_taken_by_the_other(service: S
     assert victim not in service.both()
 
 
+@pytest.mark.slow
 def test_processes_that_are_killed_before_they_serve_are_started_again(tmp_path: Path) -> None:
     """The second worker and the one of the plugins, beside a first worker that serves."""
     (tmp_path / "hold-later-starts").touch()
@@ -327,6 +332,7 @@ def children(process: int) -> list[int]:
     return [int(number) for number in found.split()]
 
 
+@pytest.mark.slow
 def test_port_of_a_killed_supervisor_is_free_at_once_while_a_turn_goes_on(tmp_path: Path) -> None:
     with closing(Service(tmp_path)) as service:
         both = service.both()
@@ -368,6 +374,7 @@ def test_stopping_service_answers_for_the_workers_that_have_ended_while_a_turn_g
     refuses_all_until_its_turn_ends(service, waiting)
 
 
+@pytest.mark.slow
 def test_service_that_stops_during_a_renewal_answers_while_a_turn_of_an_old_worker_goes_on(
     service: Service,
 ) -> None:
@@ -402,6 +409,7 @@ def runs(process: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="signals without a name, as on Linux")
 def test_worker_that_ends_by_a_signal_without_a_name_is_replaced_like_any_other(
     service: Service,
@@ -412,6 +420,7 @@ def test_worker_that_ends_by_a_signal_without_a_name_is_replaced_like_any_other(
     assert survivor in service.both()
 
 
+@pytest.mark.slow
 def test_second_service_on_the_port_of_several_workers_is_refused(
     service: Service, tmp_path: Path
 ) -> None:
@@ -432,6 +441,7 @@ def test_signal_to_a_process_that_a_turn_forked_ends_that_alone(
         until(lambda: running.turn() == before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--workers", "2")], ids=["one", "two"])
 def test_port_of_a_killed_service_is_free_whatever_its_turns_forked(
     tmp_path: Path, options: Sequence[str]
@@ -566,6 +576,7 @@ def test_renewed_service_says_once_what_its_new_settings_let_happen(
     assert service.said.count(said) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["1", "broken"])
 def test_second_renewal_during_a_first_one_renews_all_the_same(
     service: Service, tmp_path: Path, first: str
@@ -620,6 +631,7 @@ def test_renewed_worker_answers_what_has_begun_to_come_and_closes_idle_websocket
     assert not before & service.both()
 
 
+@pytest.mark.slow
 def test_renewed_worker_closes_websockets_between_two_turns(service: Service) -> None:
     service.both()
     question = json.dumps({"messages": [{"role": "user", "content": "who?"}]})
@@ -737,6 +749,7 @@ def agent(messages, context):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_service_answers_and_ends_while_the_reader_of_its_log_hangs(
     tmp_path: Path, workers: int

@@ -1269,3 +1269,25 @@ def test_end_of_a_turn_is_known_while_the_next_one_blocks_the_loop(
         assert await blocked
 
     run(work, loops=loops)
+
+
+def test_call_that_is_cancelled_while_it_waits_for_a_thread_never_runs() -> None:
+    async def work() -> list[str]:
+        async with Workers(threads=1) as workers:
+            code, ran, free = UserCode(workers), list[str](), threading.Event()
+
+            def hold() -> None:
+                assert free.wait(60)
+                ran.append("held")
+
+            holding = asyncio.ensure_future(code.call(hold))
+            waiting = asyncio.ensure_future(code.call(ran.append, "waited"))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait({waiting})
+            free.set()
+            await holding
+            await code.call(ran.append, "last")
+            return ran
+
+    assert asyncio.run(work()) == ["held", "last"]

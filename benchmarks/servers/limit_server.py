@@ -15,7 +15,7 @@ from pydantic_core import to_json
 sys.path.insert(0, str(Path(__file__).parent))
 
 from listening import listen
-from wire import DELTAS, REPLY, AgentMessage, ChatRequest, Done, reads, tool_turn
+from wire import DELTAS, REPLY, AgentMessage, ChatRequest, Done, answers, reads, tool_turn
 
 request_adapter = TypeAdapter(ChatRequest)
 JSON = [(b"content-type", b"application/json")]
@@ -57,6 +57,9 @@ async def chat(path: str, body: bytes, send: Any) -> None:
             await stream(send, 0.01 if path == "/paced" else None)
         case "/reads":
             reply = AgentMessage(content=await reads(request.messages))
+            await whole(send, reply.__pydantic_serializer__.to_json(reply))
+        case "/answers":
+            reply = AgentMessage(content=await answers(request.messages))
             await whole(send, reply.__pydantic_serializer__.to_json(reply))
         case "/tools":
             reply = AgentMessage(content=await tool_turn(request))

@@ -15,7 +15,17 @@ from fastapi.responses import StreamingResponse
 sys.path.insert(0, str(Path(__file__).parent))
 
 from listening import listen
-from wire import DELTAS, REPLY, AgentMessage, ChatRequest, Done, TextDelta, reads, tool_turn
+from wire import (
+    DELTAS,
+    REPLY,
+    AgentMessage,
+    ChatRequest,
+    Done,
+    TextDelta,
+    answers,
+    reads,
+    tool_turn,
+)
 
 app = FastAPI()
 
@@ -42,6 +52,11 @@ async def chat(request: ChatRequest) -> AgentMessage:
 @app.post("/reads")
 async def read(request: ChatRequest) -> AgentMessage:
     return AgentMessage(content=await reads(request.messages))
+
+
+@app.post("/answers")
+async def answer(request: ChatRequest) -> AgentMessage:
+    return AgentMessage(content=await answers(request.messages))
 
 
 @app.post("/tools")

@@ -76,6 +76,19 @@ class ToolModel:
         yield Reply(Turn("assistant", [Text(REPLY)]), "end_turn")
 
 
+class AnswerModel:
+    """Reads the texts of the whole history, and answers."""
+
+    provider = "stand-in"
+    name = "answers"
+
+    async def stream(self, ask: Ask) -> AsyncIterator[ModelEvent]:
+        texts = (b for turn in ask.turns for b in turn.blocks if isinstance(b, Text))
+        said = REPLY if sum(len(block.text) for block in texts) else ""
+        yield TextDelta(said)
+        yield Reply(Turn("assistant", [Text(said)]), "end_turn")
+
+
 def block(messages: Any, context: Any) -> str:
     """Block a thread for two seconds."""
     time.sleep(2)
@@ -126,6 +139,8 @@ def route(messages: Any) -> dict[str, Any]:
 def agent(kind: str, count: int, responses: bool) -> object:
     """The agent of a scenario."""
     match kind:
+        case "answers":
+            return Agent(model=AnswerModel())
         case "tools":
             return Agent(model=ToolModel(), tools=many_tools(max(1, count)))
         case "approval":

@@ -112,6 +112,23 @@ async def reads(messages: list[Message]) -> str:
     return REPLY if sum(len(m.content) for m in messages if m.role == "user") else ""
 
 
+async def answer(turns: list[dict[str, str]]) -> str:
+    """A stand-in model: reads the texts of the whole history, and answers."""
+    return REPLY if sum(len(turn["content"]) for turn in turns) else ""
+
+
+async def answers(messages: list[Message]) -> str:
+    """A whole text of a model that gets each message, and the outcomes, as text."""
+    turns = []
+    for m in messages:
+        turns.append({"role": m.role, "content": m.content})
+        if m.data is not None:
+            turns += [
+                {"role": "tool", "content": call.output} for call in m.data.executed_tool_calls
+            ]
+    return await answer(turns)
+
+
 async def lookup(name: str) -> str:
     return f"{name} is fine"
 

@@ -19,7 +19,19 @@ if TYPE_CHECKING:
     from sayso.config import Config, load_config, state_dir
     from sayso.config.settings import Duration, Size
     from sayso.config.targets import load_agent
+    from sayso.config.variables import secret_text
     from sayso.context import Caller, DecidedCall, RequestContext
+    from sayso.decisions.filters import CallFilter
+    from sayso.decisions.shapes import (
+        GrantShown,
+        ShownCall,
+        ShownItem,
+        View,
+        iso,
+        shown_call,
+        shown_grant,
+        shown_item,
+    )
     from sayso.errors import (
         AgentError,
         Blocked,
@@ -28,6 +40,7 @@ if TYPE_CHECKING:
         InvalidRequest,
         LedgerUnavailable,
         ModelError,
+        NotGranted,
         PluginError,
         RequestError,
         SaysoError,
@@ -39,13 +52,16 @@ if TYPE_CHECKING:
         StreamUnknown,
         TooLarge,
         ToolInputError,
+        TooMany,
         TurnError,
         Unauthenticated,
     )
     from sayso.gate import Outcome
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
-    from sayso.hosting import Host, Ruling
+    from sayso.hosting import Host, Notes, Ruling
+    from sayso.hosting.grants import Grantable
+    from sayso.hosting.numbers import Backlog, Load
     from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
     from sayso.http.access import check_access
@@ -73,9 +89,11 @@ if TYPE_CHECKING:
         SuspendedTurn,
         Transaction,
     )
+    from sayso.ledger.grants import StandingGrant
     from sayso.ledger.log import checkpoint, log_row
     from sayso.ledger.outbox import LogPage
     from sayso.ledger.people import Comment, Terms, Vote
+    from sayso.ledger.voting import needed_approvals
     from sayso.listener.protocol import Http
     from sayso.models import (
         Ask,
@@ -92,8 +110,22 @@ if TYPE_CHECKING:
         Usage,
         load_model,
     )
+    from sayso.observing import (
+        ApprovalChange,
+        Delivered,
+        LedgerOperation,
+        ModelCallBegan,
+        ModelCallEnded,
+        Observer,
+        SlotAwaited,
+        ToolCallBegan,
+        ToolCallEnded,
+        TurnBegan,
+        TurnEnded,
+    )
     from sayso.plugins import Plugin
     from sayso.principals import Principal
+    from sayso.screening import Screening
     from sayso.server import serve
     from sayso.service.stderr import StandardError
     from sayso.threaded import running
@@ -167,10 +199,11 @@ _MODULES = {
     "config": "Config load_config state_dir",
     "config.settings": "Duration Size",
     "config.targets": "load_agent",
+    "config.variables": "secret_text",
     "errors": (
         "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
-        "ModelError PluginError RequestError Silence StartupError StillRunning Stopping "
-        "StreamGone StreamUnknown TooLarge ToolInputError TurnError Unauthenticated"
+        "ModelError NotGranted PluginError RequestError Silence StartupError StillRunning Stopping "
+        "StreamGone StreamUnknown TooLarge TooMany ToolInputError TurnError Unauthenticated"
     ),
     "wire.encoding": "encode unbroken",
     "wire.events": (
@@ -181,7 +214,11 @@ _MODULES = {
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
-    "hosting": "Host Ruling",
+    "decisions.filters": "CallFilter",
+    "decisions.shapes": "GrantShown ShownCall ShownItem View iso shown_call shown_grant shown_item",
+    "hosting": "Host Notes Ruling",
+    "hosting.grants": "Grantable",
+    "hosting.numbers": "Backlog Load",
     "hosting.resent": "Asked Shown asked",
     "http.access": "check_access",
     "http.authentication": "authenticate",
@@ -192,9 +229,11 @@ _MODULES = {
     "http.sse": "sse_frame sse_reply",
     "installing": "install_line",
     "ledger": "Decision Head LogRow Owner Pending Proposal Reading Store SuspendedTurn Transaction",
+    "ledger.grants": "StandingGrant",
     "ledger.log": "checkpoint log_row",
     "ledger.outbox": "LogPage",
     "ledger.people": "Comment Terms Vote",
+    "ledger.voting": "needed_approvals",
     "wire.masking": "mask",
     "wire.messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
@@ -204,9 +243,14 @@ _MODULES = {
         "Ask Attachment Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage "
         "load_model"
     ),
+    "observing": (
+        "ApprovalChange Delivered LedgerOperation ModelCallBegan ModelCallEnded Observer "
+        "SlotAwaited ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
+    ),
     "plugins": "Plugin",
     "principals": "Principal",
     "wire.requests": "parse_request",
+    "screening": "Screening",
     "server": "serve",
     "service.stderr": "StandardError",
     "wire.session": "Session",
@@ -228,16 +272,19 @@ __all__ = [
     "AgentEvent",
     "AgentMessage",
     "Approval",
+    "ApprovalChange",
     "ApprovalRequested",
     "Approvals",
     "Ask",
     "Asked",
     "Attachment",
     "AudioContent",
+    "Backlog",
     "Blocked",
     "BodyReader",
     "Busy",
     "Call",
+    "CallFilter",
     "Caller",
     "ChatEndpoint",
     "ChatRequest",
@@ -251,6 +298,7 @@ __all__ = [
     "Data",
     "DecidedCall",
     "Decision",
+    "Delivered",
     "Done",
     "Duration",
     "ErrorEvent",
@@ -263,21 +311,30 @@ __all__ = [
     "ExecutedToolCall",
     "ExecutedToolCalls",
     "Failure",
+    "GrantShown",
+    "Grantable",
     "Head",
     "Host",
     "Http",
     "ImageContent",
     "IntermittentUpdate",
     "InvalidRequest",
+    "LedgerOperation",
     "LedgerUnavailable",
+    "Load",
     "LocalShell",
     "LogPage",
     "LogRow",
     "Message",
     "MessageAdded",
     "Model",
+    "ModelCallBegan",
+    "ModelCallEnded",
     "ModelCalled",
     "ModelError",
+    "NotGranted",
+    "Notes",
+    "Observer",
     "Outcome",
     "Owner",
     "Party",
@@ -296,14 +353,19 @@ __all__ = [
     "Result",
     "Ruling",
     "SaysoError",
+    "Screening",
     "ServiceHost",
     "Session",
     "Shown",
+    "ShownCall",
+    "ShownItem",
     "Silence",
     "Size",
+    "SlotAwaited",
     "Socket",
     "SourceHost",
     "StandardError",
+    "StandingGrant",
     "StartupError",
     "StillRunning",
     "Stopping",
@@ -317,9 +379,12 @@ __all__ = [
     "TextDelta",
     "Thought",
     "TooLarge",
+    "TooMany",
     "Tool",
     "ToolCall",
     "ToolCallApproved",
+    "ToolCallBegan",
+    "ToolCallEnded",
     "ToolCallRejected",
     "ToolCalls",
     "ToolDefinition",
@@ -331,10 +396,13 @@ __all__ = [
     "ToolStart",
     "Transaction",
     "Turn",
+    "TurnBegan",
+    "TurnEnded",
     "TurnError",
     "URLConfig",
     "Unauthenticated",
     "Usage",
+    "View",
     "Vote",
     "__version__",
     "asked",
@@ -348,18 +416,24 @@ __all__ = [
     "hidden_trace",
     "hookimpl",
     "install_line",
+    "iso",
     "load_agent",
     "load_config",
     "load_model",
     "log_row",
     "mask",
+    "needed_approvals",
     "outcomes_of",
     "parse_request",
     "per_loop",
     "pretty",
     "read_body",
     "running",
+    "secret_text",
     "serve",
+    "shown_call",
+    "shown_grant",
+    "shown_item",
     "sse_frame",
     "sse_reply",
     "standard_error",

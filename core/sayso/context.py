@@ -33,6 +33,8 @@ class Caller(NamedTuple):
     tools: bool = True
     """Whether the model may call tools: not for hidden requests of a client, such as for a
     title."""
+    socket: bool = False
+    """Whether the request came over a WebSocket, which lives longer than its turns."""
 
 
 @dataclass(frozen=True, slots=True)

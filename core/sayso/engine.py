@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -12,19 +13,24 @@ from typing import Any, TypeVar
 from sayso.agent import Agent
 from sayso.config.approvals import ApprovalSettings
 from sayso.config.settings import LimitSettings
+from sayso.context import Caller
 from sayso.errors import LedgerUnavailable, RequestError
 from sayso.gate import Gate
+from sayso.hookspecs import Asks
+from sayso.hosting.numbers import Load
 from sayso.ledger import Proposal
 from sayso.ledger.record import Ledger
 from sayso.models import Ask, Model, ModelEvent
-from sayso.models.calling import stream_of
+from sayso.models.calling import events_later, stream_of
 from sayso.models.usage import Price
+from sayso.observing.calls import observed_stream
+from sayso.observing.observers import Observers
 from sayso.plugins import Plugins
 from sayso.plugins.discovery import AGENT
 from sayso.slots import Slots
 from sayso.wire.events import AgentEvent
 from sayso.wire.traces import hidden_trace
-from sayso.workers.code import UserCode
+from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
 
 logger = logging.getLogger("sayso.turn")
 _HANDLER_SECONDS = 10.0
@@ -45,8 +51,8 @@ class Engine:
     agent: Agent
     model: Model
     model_config: Mapping[str, Any]
-    window: int | None
-    """The number of tokens that the model can read; None if it is not known."""
+    stated_window: int | None
+    """The number of tokens that the model can read, by the settings."""
     price: Price | None
     ledger: Ledger
     gate: Gate
@@ -56,22 +62,57 @@ class Engine:
     limits: LimitSettings
     slots: Slots
     approvals: ApprovalSettings
+    observers: Observers = field(default_factory=Observers)
     stream: Callable[[Ask], AsyncIterator[ModelEvent]] | None = field(init=False)
     intercepts: bool = field(init=False)
     """Whether there are request interceptors; `holds`: response interceptors, `events_on`: event
     handlers."""
     holds: bool = field(init=False)
     events_on: bool = field(init=False)
+    admits: bool = field(init=False)
+    """Whether a plugin may refuse what callers ask for (`admit`)."""
     background: set[asyncio.Task[Any]] = field(default_factory=set)
     on_approved: Callable[[Proposal], None] = _nothing
     """Called for each approval that this process records and whose call no request starts."""
 
     def __post_init__(self) -> None:
         self.stream = stream_of(self.model, self.code)
+        if self.observers.counts or self.observers.model_call:
+            stream = self.stream or partial(events_later, model=self.model, code=self.code)
+            self.stream = observed_stream(self.observers, self.model, stream, self.price)
         # Computed once: the plugins of a service do not change, and each turn asks.
         self.intercepts = bool(self.plugins.implementations("intercept_request"))
         self.holds = bool(self.plugins.implementations("intercept_response"))
+        self.admits = bool(self.plugins.implementations("admit"))
         self.events_on = bool(self.plugins.implementations("on_event"))
+
+    @asynccontextmanager
+    async def admitted(self, caller: Caller, asks: Asks) -> AsyncIterator[None]:
+        """The plugins' context managers around what `caller` asks for; raises TooMany."""
+        async with AsyncExitStack() as stack:
+            for impl in self.plugins.implementations("admit"):
+                given = impl.bound(caller=caller, asks=asks, host=self.host)()
+                if given is not None:
+                    await stack.enter_async_context(given)
+            yield
+
+    @property
+    def window(self) -> int | None:
+        """The number of tokens that the model can read; None while it is not known."""
+        known: int | None = getattr(self.model, "context_window", None)
+        return self.stated_window or known
+
+    def load(self) -> Load:
+        """The present load of this process."""
+        workers = self.code.workers
+        return Load(
+            turns=self.slots.taken,
+            waiting=self.slots.waiting,
+            calls=len(self.background),
+            abandoned=self.gate.abandoned.total,
+            threads=workers.threads.count,
+            loops=workers.loops,
+        )
 
     async def carried(
         self,
@@ -127,6 +168,29 @@ class Engine:
             except Exception as error:
                 trace = hidden_trace(error, secrets)
                 logger.error("plugin %s: on_event failed\n%s", impl.plugin, trace)
+
+
+def goes_straight(agent: Agent, plugins: Plugins) -> bool:
+    """Whether no turn at home ever waits for a thread while another's async code may block home.
+
+    It would be delayed there. Therefore the code of a turn must be all async, or one plain
+    callable. There must be no event handler either: one that blocks is abandoned after a while,
+    which must be detected from another loop.
+    """
+    if plugins.implementations("on_event"):
+        return False
+    hooks = ("intercept_request", "intercept_response")
+    around = [impl.function for hook in hooks for impl in plugins.implementations(hook)]
+    around += (*agent.request_interceptors, *agent.response_interceptors)
+    if callable(agent.system_context):
+        around.append(agent.system_context)
+    if (function := agent.function) is None:
+        # A turn waits for a call with a time limit.
+        straight = all(t.is_async and t.timeout is None for t in agent.tools.values())
+    else:
+        is_async = is_coroutine_function(function) or is_async_generator_function(function)
+        straight = not around or is_async
+    return straight and all(map(is_coroutine_function, around))
 
 
 def _give(unused: Callable[[T], None], task: asyncio.Task[T]) -> None:

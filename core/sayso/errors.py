@@ -12,6 +12,7 @@
     │   ├── UnknownHost              421  a page decides under a name that is not the service's
     │   ├── Unauthenticated          401  no principal for the credentials
     │   ├── NoAuthentication         403  what needs `[auth]` is asked for without it
+    │   ├── NotGranted               403  the caller may not give or revoke this standing grant
     │   ├── ApprovalsPending         409  a new message while calls wait for a decision
     │   ├── StreamUnknown            404  no such stream of this caller is kept here
     │   ├── StreamTaken              409  a stream of this id is kept already
@@ -166,6 +167,28 @@ class NoAuthentication(RequestError):
         )
 
 
+class NotGranted(RequestError):
+    """The caller may not give or revoke a standing grant; `code` says why."""
+
+    status = 403
+
+    _WORDS: ClassVar[Mapping[str, str]] = {
+        "GRANTS_OFF": "standing grants are off here; see approvals.grants",
+        "AGENT": "an agent gives and revokes no standing grant; a person has to",
+        "NOT_A_PERSON": "only persons give standing grants; see [auth.people]",
+        "OWN_REQUEST": "the holder of a standing grant must be somebody else than its giver",
+        "NOT_AN_APPROVER": "the rule for these calls names others who may approve them",
+        "NOT_FOUND": "you may not approve calls of this holder; see approvals.deciders",
+        "QUORUM": "the rule for these calls wants several approvals, and a grant is only one",
+        "DENIED": "a rule of this service forbids these calls",
+        "NOT_GRANTABLE": "the tool is marked as destructive, or its rule excludes standing grants",
+    }
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        super().__init__(self._WORDS[code])
+
+
 class ApprovalsPending(RequestError):
     """The history shows pending calls, and the new message has no decision.
 
@@ -226,6 +249,21 @@ class StillRunning(RequestError):
 
     def __init__(self) -> None:
         super().__init__("the approved call is still running; send the same request again later")
+
+
+class TooMany(RequestError):
+    """A caller has asked for more than a plugin allows; raised by the hook `admit`.
+
+    `code` is RATE_LIMITED or BUDGET_EXHAUSTED, `retry_after` in seconds.
+    """
+
+    status = 429
+    code = "RATE_LIMITED"
+
+    def __init__(self, message: str, retry_after: float, code: str = "RATE_LIMITED") -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.code = code
 
 
 class Busy(RequestError):
@@ -291,13 +329,15 @@ class TurnTimeout(TurnError):
 
 
 class Exhausted(TurnError):
-    """Too many abandoned calls are running; the process should be restarted."""
+    """Too many abandoned calls are running, in all or of one function; restart the process."""
 
     status = 503
     code = "EXHAUSTED"
 
     def __init__(self, count: int, worst: str) -> None:
-        super().__init__(f"{count} abandoned calls go on, most of them of {worst!r}")
+        super().__init__(
+            f"{count} abandoned calls go on, most of them of {worst!r}; only a new process helps"
+        )
 
 
 class LedgerUnavailable(TurnError):

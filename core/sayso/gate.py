@@ -25,7 +25,7 @@ from sayso.wire.masking import mask
 from sayso.wire.messages import Approval
 from sayso.wire.session import Session
 from sayso.wire.traces import cut, error_text, hidden_trace
-from sayso.workers.abandoned import MOST, Abandoned, Watched
+from sayso.workers.abandoned import MOST, Watched
 from sayso.workers.code import UserCode, passed_on
 from sayso.workers.forks import leave_fork
 from sayso.workers.loop import may_block_here
@@ -74,7 +74,7 @@ class Gate:
         self.code = code
         self.policy = policy
         self.output_limit = output_limit
-        self.abandoned = Abandoned(code.workers.lend)
+        self.abandoned = code.abandoned
 
     def known(self, tool: Tool[..., Any], context: RequestContext) -> Verdict | None:
         """The verdict if it does not depend on the input; None if a rule reads inputs."""
@@ -118,8 +118,9 @@ class Gate:
             known = (grant.proposal.id, grant.fence) if grant else (call_id or token_hex(16), 0)
             context = context.for_call(*known)
         called = partial(_called, tool, input, session, context)
-        full = self.abandoned.full(tool.name)
-        watched = Watched(self.abandoned, tool.name, tool.is_async)
+        what = f"tool {tool.name}"
+        full = self.abandoned.full(what)
+        watched = Watched(self.abandoned, what, tool.is_async)
         if grant is not None:
             row = grant.proposal
             if place is None or row.name != tool.name or dict(input) != row.runs:
@@ -138,7 +139,8 @@ class Gate:
             return _full(tool)
         if tool.timeout is not None:
             run = _Run(tool, None, secrets, self.output_limit, start, watched)
-            call = self.code.call(_bound(tool, partial(called, run.begin), watched, run.own))
+            bound = _bound(tool, partial(called, run.begin), watched, run.own)
+            call = self.code.call(bound, watched=watched)
             return await self._timed(run, call, late, math.inf)
         # A call that cannot be abandoned needs no task of its own.
         try:
@@ -149,7 +151,9 @@ class Gate:
             elif tool.is_async:
                 value, text = await self.code.call(_bound(tool, called, watched))
             else:
-                value, text = await self.code.in_thread(_bound(tool, called, watched))
+                value, text = await self.code.in_thread(
+                    _bound(tool, called, watched), watched=watched
+                )
         except BaseException as error:
             passing = passed_on(error)
             if not isinstance(passing, Exception):

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pluggy
 
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     import click
     from starlette.routing import Router
 
-    from sayso.context import RequestContext
+    from sayso.context import Caller, RequestContext
     from sayso.hosting import Host
+    from sayso.observing import Observer
     from sayso.wire.events import AgentEvent
     from sayso.wire.messages import AgentMessage, ChatRequest
 
 PROJECT = "sayso"
+Asks = Literal["turn", "decision", "call", "proposal"]
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
@@ -77,6 +79,27 @@ def on_event(event: AgentEvent, host: Host) -> None:
 
 
 @hookspec
+def observe(host: Host) -> Observer | list[Observer] | None:
+    """Return an `Observer` of turns, model calls, tools and approvals, a list of them, or None.
+
+    Called once in each process while the service is made: of `host` only `agent`, `config`,
+    `model`, `plugins` and `state_dir` exist then; keep it for later. The methods of the observer
+    are never awaited; an exception of one is logged and has no other effect.
+    """
+
+
+@hookspec
+def admit(caller: Caller, asks: Asks, host: Host) -> AbstractAsyncContextManager[Any] | None:
+    """Return an async context manager around what a caller asks for, or None to let it in.
+
+    `asks` is "turn", "decision" (a turn that decides a call), "call" or "proposal" (single calls,
+    as MCP makes them). Raise `TooMany` here or as it is entered, and the caller gets 429. It is
+    entered before the work begins and left when that has ended, on the engine's loop: wait by
+    `await` alone.
+    """
+
+
+@hookspec
 def lifespan(host: Host) -> AbstractAsyncContextManager[Any]:
     """Return an async context manager around the service's life, on the server's loop.
 
@@ -101,8 +124,8 @@ def authenticate(headers: Mapping[str, str], scope: Mapping[str, Any], host: Hos
 
     `headers` has lower-case names. Raise `Unauthenticated` to refuse. Called for every route,
     WebSocket and second port except `/health`, `/ready`, the public agent cards and the static
-    files that a plugin names in `public_paths`. If every plugin returns None and at least one
-    implements the hook, the request is refused with 401.
+    files and signed routes that a plugin names in `public_paths` and `signed_paths`. If every
+    plugin returns None and at least one implements the hook, the request is refused with 401.
     """
 
 
@@ -116,6 +139,8 @@ HOOKS: tuple[str, ...] = (
     "intercept_request",
     "intercept_response",
     "on_event",
+    "observe",
+    "admit",
     "lifespan",
     "resources",
     "authenticate",

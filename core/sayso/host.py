@@ -23,40 +23,47 @@ from typing import Any
 from sayso.addresses import hide_credentials
 from sayso.agent import Agent, as_agent
 from sayso.config import Config, state_dir
-from sayso.config.tokens import bearer_tokens
 from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
 from sayso.decisions.direct import DirectCalls
 from sayso.decisions.elsewhere import Elsewhere
+from sayso.decisions.granting import Grants
 from sayso.decisions.recorded import Recorded
 from sayso.decisions.replicas import announced
-from sayso.engine import Engine
+from sayso.engine import Engine, goes_straight
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
-from sayso.gate import Gate
 from sayso.hosting.buffers import Buffers
+from sayso.hosting.numbers import Load
 from sayso.hosting.streams import EventStream, Sink
 from sayso.hosting.watch import TurnWatch
 from sayso.impossible import check_rules
 from sayso.ledger.purging import purge_regularly
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
+from sayso.ledger.sweeping import sweep_regularly
 from sayso.models import Model, never_blocks
 from sayso.models.choosing import chosen_model
 from sayso.models.prices import price_table
+from sayso.observing import Delivered
+from sayso.observing.calls import gate_of
+from sayso.observing.record import store_of
+from sayso.observing.turns import turn_of
 from sayso.plugins import Plugins
+from sayso.plugins.observers import observers_of
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
 from sayso.policy import Policy
 from sayso.principals import Directory, Principal
 from sayso.slots import PATIENCE, Slots
 from sayso.start_lines import start_lines
+from sayso.turns.admission import admitted_turn
 from sayso.turns.output import Gathered
 from sayso.turns.turn import run_turn
 from sayso.wire.events import fold
 from sayso.wire.failures import Failure
 from sayso.wire.messages import AgentMessage, ChatRequest, beyond_text
 from sayso.workers import Workers
-from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
+from sayso.workers.code import UserCode
 from sayso.workers.running import StartedTurn
 
 logger = logging.getLogger("sayso.host")
@@ -77,12 +84,13 @@ class ServiceHost:
         self.extras = dict(extras or {})
         self.directory = Directory(config.auth)
         self.start_token = secrets.token_urlsafe(24)
-        self.tokens = _tokens(config, self.directory)
+        self.tokens = self.directory.tokens(config)
         self.agent = agent
         self.config = config
         self.plugins = plugins
         self.model = model
         self.buffers = Buffers()
+        self.details: dict[str, Callable[[], Any]] = {}
         self.stopping = False
         self.leaving = False
         """Whether the service ends soon: it still takes turns, but `/ready` sends callers
@@ -93,17 +101,20 @@ class ServiceHost:
         self.policy = Policy(config.approvals.rules, guarded=self.guarded)
         self.policy.check(agent)
         check_rules(self.policy, config, self.tokens, plugins)
-        self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
+        self.observers = observers_of(plugins, self)
+        self.gate = gate_of(self.observers)(
+            self.code, self.policy, output_limit=config.limits.tool_output
+        )
         self.ledger = self._ledger()
         self._turns = TurnWatch()
         self._cut_off = False
         runs_own_code = agent.function is not None or not never_blocks(model)
-        self._blocks_at_once = runs_own_code and _goes_straight(agent, plugins)
+        self._blocks_at_once = runs_own_code and goes_straight(agent, plugins)
         self.engine = Engine(
             agent=agent,
             model=model,
             model_config={**agent.model_config, **config.model.given()},
-            window=config.model.context_window or getattr(model, "context_window", None),
+            stated_window=config.model.context_window,
             price=price_table() if config.model.prices else None,
             ledger=self.ledger,
             gate=self.gate,
@@ -111,11 +122,15 @@ class ServiceHost:
             plugins=plugins,
             host=self,
             limits=config.limits,
-            slots=Slots(config.limits.turns),
+            slots=Slots(config.limits.turns, self.observers.slot),
             approvals=config.approvals,
+            observers=self.observers,
         )
+        run = partial(admitted_turn if self.engine.admits else run_turn, self.engine)
+        self._run_turn = turn_of(self.observers, agent.name, run)
         self.calls = DirectCalls(self.engine)
         self.record = Recorded(self.engine)
+        self.grants = Grants(self.engine)
 
     @classmethod
     def create(
@@ -195,16 +210,21 @@ class ServiceHost:
         self._drained_by = None
 
     def _ledger(self) -> Ledger:
-        return ledger_of(self.config, self.agent.id, for_callable=self.agent.function is not None)
+        is_callable = self.agent.function is not None
+        seen = store_of(self.observers)
+        return ledger_of(self.config, self.agent.id, for_callable=is_callable, seen=seen)
 
     def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         """The work that runs beside the turns for as long as the service lives."""
-        purging = partial(purge_regularly, self.ledger, self.config.approvals)
-        if self.config.approvals.run == "caller" or self.agent.function is not None:
-            return [purging]
-        elsewhere = Elsewhere(self.engine)
-        self.engine.on_approved = elsewhere.approved
-        return [purging, elsewhere.run]
+        works: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            partial(purge_regularly, self.ledger, self.config.approvals),
+            partial(sweep_regularly, self.ledger),
+        ]
+        if self.config.approvals.run == "service" and self.agent.function is None:
+            elsewhere = Elsewhere(self.engine)
+            self.engine.on_approved = elsewhere.approved
+            works.append(elsewhere.run)
+        return works
 
     async def _finish_background(self, seconds: float) -> None:
         """Let claimed calls end and be recorded, for at most `seconds`."""
@@ -215,6 +235,10 @@ class ServiceHost:
                 await asyncio.wait(tasks, timeout=seconds)
 
         await self.workers.on_engine_loop(wait)
+
+    def known(self, principal: Principal) -> Principal:
+        """The principal with all facts that the settings state about it."""
+        return self.directory.known(principal)
 
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
         """Start one turn; its events come from the EventStream, ending with one terminal event."""
@@ -271,7 +295,7 @@ class ServiceHost:
         at_home = self._blocks_at_once and self.workers.calm and self.engine.slots.free
         more = beyond_text(request.messages)
         involved = bool(more) and carries_calls(more)
-        run = partial(run_turn, self.engine, request, more, caller, sink, involved=involved)
+        run = partial(self._run_turn, request, more, caller, sink, involved=involved)
         if at_home and not involved:
             work = partial(run, timed=False)
             started = StartedTurn(self.workers.spawn(work), monotonic() + seconds + 0.5)
@@ -286,7 +310,7 @@ class ServiceHost:
 
     def check_threads(self) -> None:
         """Raise TurnError if abandoned calls that never end hold too many threads."""
-        self.gate.abandoned.check(self.config.server.threads, self.workers.blocked)
+        self.code.abandoned.check(self.config.server.threads, self.workers.blocked)
 
     async def check_ledger(self) -> None:
         """Raise LedgerUnavailable if no approval could be recorded, NotStarted before there is a
@@ -294,6 +318,15 @@ class ServiceHost:
         if self.workers.home is None:
             raise NotStarted
         await self.workers.on_engine_loop(self.ledger.check)
+
+    def load(self) -> Load:
+        """The present load of this process."""
+        return self.engine.load()
+
+    def delivered(self, channel: str, outcome: str, lag: float) -> None:
+        """Report a notification to the observers."""
+        if self.observers.delivered is not None:
+            self.observers.delivered(Delivered(channel, outcome, lag))
 
     def failure(self, error: BaseException) -> Failure:
         """The failure to show a caller for `error`, which is logged unless it is the caller's
@@ -359,39 +392,6 @@ class ServiceHost:
     def turns_running(self) -> int:
         """The number of turns that hold a slot."""
         return self.engine.slots.taken
-
-
-def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
-    """Whether no turn at home ever waits for a thread while another's async code may block home.
-
-    It would be delayed there. Therefore the code of a turn must be all async, or one plain
-    callable. There must be no event handler either: one that blocks is abandoned after a while,
-    which must be detected from another loop.
-    """
-    if plugins.implementations("on_event"):
-        return False
-    hooks = ("intercept_request", "intercept_response")
-    around = [impl.function for hook in hooks for impl in plugins.implementations(hook)]
-    around += (*agent.request_interceptors, *agent.response_interceptors)
-    if callable(agent.system_context):
-        around.append(agent.system_context)
-    if (function := agent.function) is None:
-        # A turn waits for a call with a time limit.
-        straight = all(t.is_async and t.timeout is None for t in agent.tools.values())
-    else:
-        is_async = is_coroutine_function(function) or is_async_generator_function(function)
-        straight = not around or is_async
-    return straight and all(map(is_coroutine_function, around))
-
-
-def _tokens(config: Config, directory: Directory) -> dict[Principal, bytes]:
-    """The token of each principal, with all facts about it."""
-    if config.auth.scheme != "bearer":
-        return {}
-    return {
-        directory.known(Principal(name, groups=token.groups), "bearer"): token.encoded
-        for name, token in bearer_tokens(config).items()
-    }
 
 
 def _counted(left: tuple[int, int]) -> str:

@@ -12,7 +12,7 @@ from sayso.ledger.voting import is_named
 from sayso.plugins import Plugins
 from sayso.plugins.discovery import SCHEMES
 from sayso.policy import Policy, terms_of
-from sayso.principals import Principal
+from sayso.principals import Directory, Principal
 
 
 def check_rules(
@@ -24,17 +24,32 @@ def check_rules(
     # A plugin may know further principals, and may name their persons itself.
     others = [hook.plugin for hook in hooks if hook.plugin not in SCHEMES]
     persons = [name for name, one in auth.principals.items() if one.kind == "person"]
+    mapped = [*_mapped(config, plugins)]
     known = _Known(
-        guarded=auth.scheme != "none" or bool(hooks),
+        guarded=auth.scheme != "none" or bool(hooks or mapped),
         deciders=config.approvals.deciders,
-        all=tokens if auth.scheme == "bearer" and not hooks else None,
+        all=[*tokens, *mapped] if auth.scheme == "bearer" and not hooks else None,
         people=bool(auth.people or persons or others),
     )
+    if config.approvals.grants and not known.guarded:
+        raise ConfigError(
+            "approvals.grants needs to know who gives a grant, and nobody has to say who they are; "
+            "set [auth]"
+        )
     for number, rule in enumerate(policy.rules, 1):
         terms = terms_of(rule)
         for why in _why(terms, known) if terms else ():
             where = f"approvals.rules, rule {number} ({rule.tool!r})"
             raise ConfigError(f"{where} can never be met: {why}")
+
+
+def _mapped(config: Config, plugins: Plugins) -> Iterator[Principal]:
+    """The principals in [auth.people] that an active plugin proves by itself, as "slack|T1|U1"."""
+    directory = Directory(config.auth)
+    for key in [key for keys in config.auth.people.values() for key in keys]:
+        issuer, _, subject = key.partition("|")
+        if issuer in plugins.names and issuer not in SCHEMES:
+            yield directory.known(Principal(key, issuer=issuer, subject=subject))
 
 
 class _Known(NamedTuple):

@@ -71,6 +71,19 @@ class Policy:
         rule = self._first(name, _Input(tool, sent, got), platform)
         return None if rule is None else terms_of(rule)
 
+    def grantable(
+        self,
+        tool: Tool[..., Any],
+        sent: Mapping[str, Any],
+        got: Mapping[str, Any],
+        platform: PlatformContext | None,
+    ) -> bool:
+        """Whether a standing grant may approve the call, according to its rule, or else to the mark
+        of its tool; the arguments are those of `terms`."""
+        rule = self._first(tool.name, _Input(tool, sent, got), platform)
+        said = rule.grants if rule is not None else None
+        return tool.destructive is not True if said is None else said
+
     def _first(
         self, name: str, input: _Input | None, platform: PlatformContext | None
     ) -> ApprovalRule | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sayso.config import Config
 from sayso.config.auth import AuthSettings, PrincipalKind, PrincipalSettings
+from sayso.config.tokens import bearer_tokens
 
 
 class Principal(str):
@@ -68,6 +70,15 @@ class Directory:
     def __init__(self, auth: AuthSettings) -> None:
         self._principals = auth.principals
         self._people = {key: person for person, keys in auth.people.items() for key in keys}
+
+    def tokens(self, config: Config) -> dict[Principal, bytes]:
+        """The bearer token of each principal, with all facts about it; none with another scheme."""
+        if config.auth.scheme != "bearer":
+            return {}
+        return {
+            self.known(Principal(name, groups=token.groups), "bearer"): token.encoded
+            for name, token in bearer_tokens(config).items()
+        }
 
     def known(self, principal: str, issuer: str = "") -> Principal:
         """The principal with all known facts about it; `issuer` is its issuer if it has none."""

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 from sayso.errors import Busy
+from sayso.observing import SlotAwaited
 from sayso.workers.mailbox import Mailbox, mailbox, wake_waiter
 
 PATIENCE = 10.0
 """Seconds that a turn waits for a slot."""
 
+Waited = Callable[[SlotAwaited], None]
+"""Called for each turn that had to wait."""
+
 
 class Slots:
     """A fair semaphore for turns in flight, which run on several loops."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, waited: Waited | None = None) -> None:
         self._free = limit
         self._limit = limit
+        self._waited = waited
         self._lock = threading.Lock()
         self._waiting: deque[_Waiter] = deque()
 
@@ -28,6 +35,11 @@ class Slots:
     def taken(self) -> int:
         """The number of turns that hold a slot."""
         return self._limit - self._free
+
+    @property
+    def waiting(self) -> int:
+        """The number of turns that wait for a slot."""
+        return len(self._waiting)
 
     @property
     def free(self) -> bool:
@@ -49,7 +61,14 @@ class Slots:
             self._waiting.append(waiter)
         # A slot may have come free meanwhile.
         self.change(0)
-        await self._given(waiter)
+        begin = time.monotonic()
+        given = False
+        try:
+            await self._given(waiter)
+            given = True
+        finally:
+            if self._waited is not None:
+                self._waited(SlotAwaited(time.monotonic() - begin, refused=not given))
         return Slot(self)
 
     async def _given(self, waiter: _Waiter) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+__all__ = ["inside", "rebuilt", "walk"]
+
 _CONTAINERS = (dict, list, tuple)
 
 

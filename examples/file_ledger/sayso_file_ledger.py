@@ -177,6 +177,13 @@ class _Transaction:
             for row in rows[:limit]
         ]
 
+    def due(self, limit: int = 1_000) -> list[str]:
+        open_ = (row for row in self.find() if row.state in ("PENDING", "APPROVED"))
+        running = self.find(state="EXECUTING")
+        late = [row.id for row in open_ if row.expires <= self.now]
+        late += [row.id for row in running if row.owner and row.owner.lease <= self.now]
+        return late[:limit]
+
     def put(self, proposal: Proposal) -> None:
         self.rows["proposals"][proposal.id] = asdict(proposal)
         self.changed = True
@@ -198,6 +205,12 @@ class _Transaction:
         if text is not None:
             self.rows["notes"][name] = text
         self.changed = True
+
+    def swap(self, name: str, old: str | None, new: str | None) -> bool:
+        known = self.rows["notes"].get(name) == old
+        if known:
+            self.note(name, new)
+        return known
 
     def append_log(self, chain: int, entry: dict[str, Any]) -> None:
         row = log_row(self.heads().get(chain), chain, self.now, entry)

@@ -23,6 +23,7 @@ from sayso import (
     ServiceHost,
     Session,
     Tool,
+    engine,
     tool,
 )
 from sayso.errors import StillRunning
@@ -106,7 +107,7 @@ def test_approved_call_that_outlives_its_turn_holds_no_place_and_keeps_no_lease(
     service = served(agent, **SHORT)
     messages = deciding(service.chat(user("go")))
     assert service.ask(*messages).json()["code"] in ("TURN_TIMEOUT", "STILL_RUNNING")
-    abandoned = service.app.host.gate.abandoned
+    abandoned = service.app.host.code.abandoned
     until(lambda: abandoned.total == 1, "the call to be given up")
     assert "tool hang: a call goes on that nobody waits for" in caplog.text
     # Its thread no longer counts towards the limit, and its loop delays nobody else.
@@ -164,12 +165,12 @@ def test_callable_that_outlives_its_turn_keeps_no_lease_either(served: Serve) ->
         messages = deciding(service.chat(user("go")))
         assert service.ask(*messages).json()["code"] == "TURN_TIMEOUT"
         until(lambda: row(service).state == "INDETERMINATE", "the end of its lease")
-        assert service.app.host.gate.abandoned.total == 1
+        assert service.app.host.code.abandoned.total == 1
         # The only thread is still available.
         assert service.chat(user("go"))["data"]["tool_calls"]
     finally:
         free.set()
-    until(lambda: service.app.host.gate.abandoned.total == 0, "the end of the call")
+    until(lambda: service.app.host.code.abandoned.total == 0, "the end of the call")
 
 
 def test_ready_counts_the_loops_that_are_blocked_by_what_nobody_waits_for(served: Serve) -> None:
@@ -186,7 +187,7 @@ def test_ready_counts_the_loops_that_are_blocked_by_what_nobody_waits_for(served
         until(lambda: workers.blocked == 1, "the blocked loop to be counted")
         assert service.request("GET", "/ready").status == 200
         with pytest.raises(Exception, match="64 abandoned calls go on"):
-            host.gate.abandoned.check(256, workers.blocked + 63)
+            host.code.abandoned.check(256, workers.blocked + 63)
     finally:
         free.set()
     until(lambda: workers.blocked == 0, "the end of the call")
@@ -368,3 +369,93 @@ class TestRest:
             assert [g.proposal.id for g in found.grants] == [row.id]
 
         run(work())
+
+
+# Abandoned code that is no tool.
+
+
+class Blocking:
+    """Functions of each kind that block for good, until `free` is set."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+
+    def wait(self, *_: Any) -> None:
+        """Block."""
+        assert self.free.wait(120)
+
+    async def wait_beside(self, *_: Any) -> None:
+        """Block a thread that the loop's own executor has."""
+        await asyncio.to_thread(self.wait)
+
+    def say(self, messages: Sequence[Message], context: Any) -> str:
+        """Answer never."""
+        self.wait()
+        return "at last"
+
+    def stream(self, messages: Sequence[Message], context: Any) -> Iterator[str]:
+        """Stop in the middle of an answer."""
+        yield "at "
+        self.wait()
+        yield "last"
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("request", "Blocking.wait"),
+        ("response", "Blocking.wait"),
+        ("beside", "Blocking.wait"),
+        ("callable", "Blocking.say"),
+        ("generator", "Blocking.stream"),
+    ],
+)
+def test_code_that_is_no_tool_and_blocks_for_good_counts_as_abandoned(
+    served: Serve, caplog: pytest.LogCaptureFixture, kind: str, named: str
+) -> None:
+    blocking = Blocking()
+    functions: dict[str, Any] = {"callable": blocking.say, "generator": blocking.stream}
+    options: dict[str, Any] = {
+        "request": {"request_interceptors": blocking.wait},
+        "response": {"response_interceptors": blocking.wait},
+        "beside": {"request_interceptors": blocking.wait_beside},
+    }
+    if (agent := functions.get(kind)) is None:
+        agent, _ = scripted(["done"] * 4, [], **options[kind])
+    service = served(agent, limits__turn_time=0.5, server__ready=True, server__threads=2)
+    host = service.app.host
+    try:
+        for n in (1, 2, 3):
+            # More calls than there are threads: an abandoned one holds none.
+            assert service.ask(user("go")).json()["code"] == "TURN_TIMEOUT"
+            until(lambda n=n: host.code.abandoned.total == n, "the call to be counted")
+        assert f"{named}: a call goes on that nobody waits for any more; 3 of" in caplog.text
+        assert service.request("GET", "/ready").status == 200
+        if kind != "beside":
+            (what,) = host.code.abandoned._counts
+            host.code.abandoned.change(what, False, 29)
+            refused = service.ask(user("go"))
+            assert (refused.status, refused.json()["code"]) == (503, "EXHAUSTED")
+            assert "32 abandoned calls go on" in refused.json()["detail"]
+            host.code.abandoned.change(what, False, 32)
+            until(lambda: service.request("GET", "/ready").status == 503, "/ready to say no")
+            host.code.abandoned.change(what, False, -61)
+    finally:
+        blocking.free.set()
+    until(lambda: host.code.abandoned.total == 0, "the end of the calls")
+
+
+def test_event_handler_that_blocks_for_good_counts_as_abandoned(
+    served: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocking = Blocking()
+    monkeypatch.setattr(engine, "_HANDLER_SECONDS", 0.2)
+    agent, _ = scripted(["done"], [], on_event=blocking.wait)
+    service = served(agent)
+    try:
+        assert service.chat(user("go"))["content"] == "done"
+        until(lambda: service.app.host.code.abandoned.total > 0, "the call to be counted")
+        assert "Blocking.wait: a call goes on that nobody waits for" in caplog.text
+    finally:
+        blocking.free.set()
+    until(lambda: service.app.host.code.abandoned.total == 0, "the end of the calls")

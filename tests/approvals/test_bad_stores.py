@@ -156,6 +156,7 @@ def _fine(process: Process, messages: list[Json]) -> Json | None:
     return answer.json() if answer.status == 200 else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("held", "stream"), [("tool", False), ("tool", True), ("model", False)])
 def test_a_store_that_stays_full_ends_the_wait_and_keeps_what_ran(
     nursery: Nursery, tmp_path: Path, held: str, stream: bool
@@ -179,6 +180,7 @@ def test_a_store_that_stays_full_ends_the_wait_and_keeps_what_ran(
     assert lines(tmp_path, "runs") == ["a"]
 
 
+@pytest.mark.slow
 def test_a_store_that_stays_full_ends_the_wait_for_what_a_callable_carried_out(
     nursery: Nursery, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import signal
 import threading
 import time
@@ -13,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import scripted
+from agents import scripted, suggest
 from processes import CONFIG, Nursery, Process, lines, lost
 from serving import Json, Serve, Service, approved, said, until, user
 from stages import run
 
 from sayso import Caller, Config, LocalShell, RequestContext, ServiceHost, Session, Tool, tool
 from sayso.ledger import Proposal
+from sayso.ledger.beginnings import Claim
+from sayso.ledger.choices import Grant
+from sayso.ledger.rules import Rules
 from sayso.models import Call, Result
 from sayso.wire.messages import AgentMessage
 
@@ -403,7 +407,7 @@ def test_a_tool_whose_calls_do_not_end_is_not_called_without_end_and_takes_no_pl
     try:
         for _ in range(3):
             assert service.chat(user("hang"))["content"].startswith("Outcome unknown:")
-        assert service.app.host.gate.abandoned.total in range(32, 34)
+        assert service.app.host.code.abandoned.total in range(32, 34)
         assert service.chat(user("hang"))["content"] == (
             "Error: not run: 32 earlier calls have not ended"
         )
@@ -411,15 +415,42 @@ def test_a_tool_whose_calls_do_not_end_is_not_called_without_end_and_takes_no_pl
         assert service.chat(user("look"))["content"] == "seen"
         assert service.request("GET", "/ready").status == 200
         for _ in range(70):
-            service.app.host.gate.abandoned.change("others", True, 1)
+            service.app.host.code.abandoned.change("others", True, 1)
         # An answer is repeated for half a second.
         until(lambda: service.request("GET", "/ready").status == 503, "the refusal of /ready")
         assert "abandoned calls" in service.request("GET", "/ready").raw.decode()
         for _ in range(70):
-            service.app.host.gate.abandoned.change("others", True, -1)
+            service.app.host.code.abandoned.change("others", True, -1)
     finally:
         free.set()
-    until(lambda: service.app.host.gate.abandoned.total == 0, "the end of the calls")
+    until(lambda: service.app.host.code.abandoned.total == 0, "the end of the calls")
+
+
+def test_timeout_of_a_call_that_waits_for_a_thread_counts_from_its_beginning(
+    served: Serve,
+) -> None:
+    began = threading.Event()
+
+    @tool
+    def first() -> str:
+        """Hold the only thread for a while."""
+        began.set()
+        time.sleep(3.0)
+        return "first"
+
+    @tool(timeout=2.0)
+    def second() -> str:
+        """Take a part of the time that it has, which is over long after it was asked for."""
+        assert began.is_set()
+        time.sleep(1.2)
+        return "second"
+
+    calls = [Call("a", "first", {}), Call("b", "second", {})]
+    agent, model = scripted([calls, "done"], [first, second])
+    service = served(agent, server__threads=1)
+    assert service.chat(user("go"))["content"] == "done"
+    results = [block.output for block in model.asks[-1].turns[-1].blocks]
+    assert results == ["first", "second"]
 
 
 def test_an_end_does_not_wait_for_calls_that_were_abandoned(tmp_path: Path) -> None:
@@ -445,3 +476,34 @@ def test_an_end_does_not_wait_for_calls_that_were_abandoned(tmp_path: Path) -> N
         assert run(work()) < 4
     finally:
         free.set()
+
+
+def test_a_command_whose_claim_is_too_old_to_begin_stays_approved(
+    served: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, _ = scripted(
+        [[suggest(f"echo ran >> {tmp_path}/ran")], *["done"] * 3], [], commands=LocalShell(tmp_path)
+    )
+    service = served(agent, limits__turn_time=2.0)
+    reply = service.chat(user("go"))
+    (command,) = reply["data"]["cmds"]
+    messages = [user("go"), said(reply), user("", data={"cmds": [{**command, "execute": True}]})]
+    begun: list[Grant] = []
+    begin = Grant.begin
+
+    def noted(grant: Grant) -> None:
+        begin(grant)
+        begun.append(grant)
+
+    monkeypatch.setattr(Grant, "begin", noted)
+    with monkeypatch.context() as late:
+        late.setattr(Rules, "new_claim", lambda self: Claim(secrets.token_hex(8), 0.0))
+        assert "approved and has not begun" in service.chat(*messages)["content"]
+    assert not (tmp_path / "ran").exists()
+    assert begun == []
+    executed = service.chat(*messages)["data"]["executed_cmds"]
+    assert len(executed) == 1 and (tmp_path / "ran").read_text() == "ran\n"
+    # The right to run it is used up.
+    (grant,) = begun
+    with pytest.raises(RuntimeError, match="spent"):
+        grant.spend()

@@ -26,10 +26,11 @@ from stages import (
 )
 
 from sayso.errors import LedgerUnavailable, StillRunning
-from sayso.ledger import Proposal, beginnings, choices, claims
+from sayso.ledger import Owner, Proposal, beginnings, choices, claims, lease_clock
 from sayso.ledger.beginnings import CallNotStarted
-from sayso.ledger.choices import Continuation, Conversation, Decided, Requester
+from sayso.ledger.choices import Continuation, Conversation, Decided, Requester, begin_all
 from sayso.ledger.conformance.samples import ALL
+from sayso.ledger.lease_clock import LeaseClock
 from sayso.ledger.memory import MemoryStore
 from sayso.ledger.record import Ledger
 from sayso.ledger.sqlite import SqliteStore
@@ -707,6 +708,76 @@ def test_a_call_begins_only_while_its_lease_lasts_less_a_margin(
         await ledger.close()
 
     run(work())
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_lease_of_a_call_counts_from_before_its_claim_was_sent(
+    monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    now = 1_000.0
+    for module in (beginnings, choices, claims):
+        monkeypatch.setattr(module, "boottime", lambda: now)
+
+    class Slow(MemoryStore):
+        """A store that takes half the lease for each answer."""
+
+        async def run(self, work: Any) -> Any:
+            nonlocal now
+            now += 5
+            return await super().run(work)
+
+    async def work() -> None:
+        nonlocal now
+        ledger, row = Ledger(Slow(), lease=10), call("t")
+        await ledger.open()
+        await proposed(ledger, row)
+        found = await decide(ledger, approve(row), claim=at_once)
+        grant = found.grants[0] if at_once else None
+        grant = grant or await ledger.claim(approve(row), found, row.id, ALICE)
+        assert grant is not None
+        now += 2.9
+        assert grant.in_time
+        # Eight seconds after it was sent, and three after it was granted.
+        now += 0.2
+        with pytest.raises(CallNotStarted):
+            grant.begin()
+        await ledger.close()
+
+    run(work())
+
+
+def test_calls_that_begin_in_one_step_begin_all_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    for module in (beginnings, choices, claims):
+        monkeypatch.setattr(module, "boottime", lambda: now)
+
+    async def work() -> None:
+        nonlocal now
+        ledger, rows = Ledger(MemoryStore(), lease=10), [call("t"), call("t", 1)]
+        await proposed(ledger, *rows)
+        late = (await decide(ledger, approve(rows[0]))).grants[0]
+        now += 5
+        early = (await decide(ledger, approve(rows[1]))).grants[0]
+        now += 5
+        assert (late.in_time, early.in_time) == (False, True)
+        with pytest.raises(CallNotStarted):
+            begin_all([early, late])
+        assert early.withdraw()
+        await ledger.close()
+
+    run(work())
+
+
+def test_others_consider_a_process_dead_only_after_its_lease_and_the_margin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = 500.0
+    monkeypatch.setattr(lease_clock, "boottime", lambda: here)
+    clock, owner = LeaseClock(10), Owner("another", "", 1, 100.0, "token")
+    for now, dead in ((99.9, False), (100.1, False), (101.9, False), (102.1, True)):
+        # Its own clock goes as the store's does.
+        here = 500.0 + now
+        assert clock.has_run_out(owner, now) is dead, now
 
 
 @pytest.mark.parametrize("forgets", ["the claim", "the approval"])

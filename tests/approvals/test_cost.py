@@ -14,8 +14,8 @@ from serving import Serve, Service, approved, assistant, said, user
 from stages import approve, call, command, decide, reject, turn_of
 
 from sayso import Caller, cli
-from sayso.decisions import waiting
-from sayso.ledger import choices
+from sayso.decisions import elsewhere, waiting
+from sayso.ledger import choices, sweeping
 from sayso.ledger.choices import Conversation
 from sayso.ledger.memory import MemoryStore
 from sayso.ledger.record import Ledger
@@ -35,6 +35,13 @@ def counted(service: Service) -> list[bool]:
 
     store.run = run
     return runs
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service does not look for calls of its own accord: those looks would be counted."""
+    monkeypatch.setattr(sweeping, "PAUSE", 600.0)
+    monkeypatch.setattr(elsewhere, "PAUSE", 600.0)
 
 
 @pytest.mark.parametrize("ledger", ["memory://", "sqlite:///approvals.db"])
@@ -69,6 +76,7 @@ def test_a_round_of_approval_takes_few_transactions(served: Serve) -> None:
     assert len(runs) == 6
 
 
+@pytest.mark.slow
 def test_fifty_thousand_rows_do_not_slow_a_claim(tmp_path: Path) -> None:
     steps = 0
 

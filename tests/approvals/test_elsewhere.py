@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from processes import CONFIG, Nursery, lines
 from serving import said, user
 
 from databases import empty_schema
-from sayso import Agent, Call, Caller, RequestContext, Session, tool
+from sayso import Agent, Call, Caller, LocalShell, RequestContext, Session, tool
 from sayso.cli import run
 from sayso.decisions import elsewhere
 from sayso.testing import Served, Service, scripted
@@ -147,7 +148,10 @@ def test_rejected_call_does_not_run(sayso_served: Served) -> None:
     assert (kitchen.state(id_), kitchen.ran) == ("REJECTED", [])
 
 
-def test_empty_message_gets_the_outcome_of_what_the_service_runs(sayso_served: Served) -> None:
+@pytest.mark.parametrize("text", ["", "how is it going?"])
+def test_message_waits_for_the_outcome_of_what_the_service_runs(
+    sayso_served: Served, text: str
+) -> None:
     started, go = threading.Event(), threading.Event()
 
     @tool(requires_approval=True)
@@ -166,11 +170,16 @@ def test_empty_message_gets_the_outcome_of_what_the_service_runs(sayso_served: S
     asyncio.run(decide(call["id"], Caller("inbox"), approved=True, run=False))
     assert started.wait(DEADLINE)
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(conversation.say)
-        assert not asked.done()
+        asked = pool.submit(conversation.say, text)
+        with suppress(TimeoutError):
+            asked.result(0.5)
+            raise AssertionError("the message did not wait")
         go.set()
         reply = asked.result(DEADLINE)
     assert reply["content"] == "done"
+    result, *words = model.asks[-1].turns[-1].blocks
+    assert (result.output, result.is_error) == ("baked bread", False)  # type: ignore[union-attr]
+    assert [one.text for one in words] == [text] * bool(text)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("attempt", range(6))
@@ -256,3 +265,75 @@ def test_service_that_dies_at_any_step_runs_it_once_or_not_at_all(
     known = "wiped a" if state == "DONE" else "Outcome unknown:"
     assert outcome["output"].startswith(known)
     assert lines(folder, "runs") == ["a"] * runs
+
+
+class Shop:
+    """A service whose agent suggests commands, in folders of `workdir`."""
+
+    def __init__(
+        self, served: Served, workdir: Path, *commands: str, config: str = "", **shell: Any
+    ) -> None:
+        suggested = {"commands": [{"command": command} for command in commands]}
+        model = scripted([Call("1", "suggest_commands", suggested)], "done")
+        agent = Agent(name="shop", model=model, commands=LocalShell(workdir, **shell))
+        self.service: Service = served(agent, config=config)
+
+    def propose(self) -> list[str]:
+        conversation = self.service.conversation()
+        reply = conversation.say("go")
+        return [one["id"] for one in reply["data"]["cmds"]]
+
+    def decide(self, id: str) -> None:
+        """Approve elsewhere, by the id alone."""
+        calls = self.service.host.calls
+        asyncio.run(calls.decide(id, Caller("inbox"), approved=True, kind="command", run=False))
+
+    def row(self, id: str) -> Any:
+        return asyncio.run(self.service.host.record.settle([id]))[id]
+
+
+def test_commands_approved_by_their_ids_run_one_after_another(
+    sayso_served: Served, tmp_path: Path
+) -> None:
+    shop = Shop(sayso_served, tmp_path / "work", "sleep 0.5; echo one > a", "cat a", "cat a; ls")
+    first, second, third = shop.propose()
+    shop.decide(third)
+    until(lambda: shop.row(third).state == "DONE")
+    assert "No such file" in shop.row(third).output, "the undecided ones keep nothing back"
+    shop.decide(first)
+    shop.decide(second)
+    until(lambda: shop.row(second).state == "DONE")
+    assert shop.row(second).output.strip() == "one"
+
+
+def test_command_whose_environment_reads_the_request_waits_for_its_caller(
+    sayso_served: Served, tmp_path: Path
+) -> None:
+    shop = Shop(sayso_served, tmp_path / "work", "true", env=lambda context: {})
+    (id_,) = shop.propose()
+    assert shop.row(id_).unattended is False
+
+
+def test_command_of_another_folder_is_refused_once_and_left_for_its_machine(
+    sayso_served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elsewhere, "PAUSE", 0.1)
+    config = f'[approvals]\nledger = "sqlite:///{tmp_path}/calls.db"\n'
+    first = Served()
+    shop = Shop(first, tmp_path / "one", "echo here", config=config)
+    (id_,) = shop.propose()
+    first.close()
+    other = Shop(sayso_served, tmp_path / "two", config=config)
+    other.decide(id_)
+
+    def refusals() -> list[Any]:
+        page = asyncio.run(other.service.host.record.log(None, 1_000))
+        return [e.row.entry for e in page.events if e.row.entry["event"] == "not_started"]
+
+    until(refusals)
+    time.sleep(1.0)
+    assert [one["why"] for one in refusals()] == ["approval_tool_changed"]
+    assert other.row(id_).state == "APPROVED"
+    home = Shop(sayso_served, tmp_path / "one", config=config)
+    until(lambda: home.row(id_).state == "DONE")
+    assert home.row(id_).output.strip() == "here"

@@ -59,7 +59,7 @@ def sayso(
         capsys.readouterr()
         assert cli.run(["approvals", *arguments]) == code
         out, err = capsys.readouterr()
-        return out + err
+        return out if code == 0 else out + err
 
     return call
 
@@ -85,7 +85,7 @@ def test_the_command_line_shows_what_would_hide_or_forge_a_line(served: Serve, s
     (line,) = sayso("list").splitlines()
     assert "$ echo hi<U+0009><U+001B>[8m; rm -rf x<U+000A><U+202E>yyy" in line
     assert line.endswith("yyy...  decided by ann<U+000A>2026-01-01 00:00:00Z  DONE  forged")
-    shown = sayso("show", item["id"])
+    shown = sayso("show", "--json", item["id"])
     assert "\u202e" not in shown
     assert json.loads(shown)["input"]["command"] == hidden
 
@@ -100,7 +100,7 @@ def test_a_user_without_a_name_decides_on_the_command_line(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 2_000_000_011)
     assert "APPROVED" in sayso("approve", call["id"])
-    assert json.loads(sayso("show", call["id"]))["decision"]["who"] == "uid 2000000011"
+    assert json.loads(sayso("show", "--json", call["id"]))["decision"]["who"] == "uid 2000000011"
 
 
 def deciding(reply: Json, *calls: Json, **last: Any) -> list[Json]:
@@ -118,7 +118,7 @@ def test_each_row_names_who_asked_and_who_decided(served: Serve, sayso: Cli) -> 
     reply = service.chat(user("wipe"), headers=ANN)
     (call,) = reply["data"]["tool_calls"]
     service.chat(*deciding(reply, user={"name": "Bob", "id": "claimed"}), headers=BOB, path="v1")
-    shown = json.loads(sayso("show", call["id"]))
+    shown = json.loads(sayso("show", "--json", call["id"]))
     assert shown["principal"] == "ann"
     assert shown["protocol"] == "v2"
     given = shown["decision"]
@@ -135,7 +135,7 @@ def test_without_authentication_the_name_is_claimed(served: Serve, sayso: Cli) -
     reply = service.chat(user("wipe"))
     (call,) = reply["data"]["tool_calls"]
     service.chat(*deciding(reply, rejected(call), user={"name": "Eve", "id": "eve-1"}))
-    given = json.loads(sayso("show", call["id"]))["decision"]
+    given = json.loads(sayso("show", "--json", call["id"]))["decision"]
     assert (given["who"], given["claimed"], given["reason"]) == ("eve-1", True, "too risky")
 
 
@@ -211,7 +211,7 @@ def test_edited_inputs(
     (item,) = reply["data"][carrier]
     messages = [user("wipe"), said(reply), user("", data={carrier: [approved(item, input=change)]})]
     answer = service.ask(*messages)
-    shown = json.loads(sayso("show", item["id"]))
+    shown = json.loads(sayso("show", "--json", item["id"]))
     if not taken:
         assert answer.types == {"approval_changed"}
         assert (shown["state"], shown["edited"], tools.runs) == ("PENDING", None, [])
@@ -611,7 +611,7 @@ class TestCommandLine:
         last = process.client.chat(*deciding(reply))
         assert last["content"] == "ended: wiped a"
         assert lines(tmp_path, "runs") == ["a"]
-        shown = json.loads(sayso("show", id_))
+        shown = json.loads(sayso("show", "--json", id_))
         assert (shown["state"], shown["output"]) == ("DONE", "wiped a")
         assert shown["decision"]["protocol"] == "cli"
         assert shown["decision"]["claimed"] is True
@@ -680,7 +680,7 @@ class TestCommandLine:
 
     def test_an_unknown_id_is_an_error(self, tmp_path: Path, sayso: Cli) -> None:
         make_store(tmp_path)
-        assert "there is no proposal 'nope'" in sayso("show", "nope", code=1)
+        assert "there is no proposal 'nope'" in sayso("show", "--json", "nope", code=1)
         assert "nothing was proposed" in sayso("list")
         assert "the log is whole: 0 rows" in sayso("verify")
 
@@ -748,7 +748,7 @@ class TestCommandLine:
         process.client.chat(*deciding(reply))
         reported = sayso("purge", "--older-than", "0s", "--log-older-than", "0s")
         assert "forgot the contents of 1 call and 0 suspended turns, and " in reported
-        assert "there is no proposal" in sayso("show", id_, code=1)
+        assert "there is no proposal" in sayso("show", "--json", id_, code=1)
         assert "the log is whole: " in sayso("verify")
         answer = process.client.ask(*deciding(reply))
         assert answer.types == {"approval_not_issued"}
@@ -763,7 +763,7 @@ class TestCommandLine:
         process.client.chat(user("wipe"))
         assert "forgot the contents of 0 calls" in sayso("purge")
         assert "forgot the contents of 1 call and" in sayso("purge", "--older-than", "0s")
-        shown = json.loads(sayso("show", id_))
+        shown = json.loads(sayso("show", "--json", id_))
         assert (shown["state"], shown["input"], shown["output"]) == ("DONE", {}, None)
         assert shown["decision"]["approved"] is True
         (open_,) = json.loads(sayso("list", "--state", "PENDING", "--json"))

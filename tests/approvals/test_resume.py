@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import threading
@@ -55,6 +56,7 @@ def test_the_recorded_reply_survives_a_restart(nursery: Nursery, tmp_path: Path)
     assert len(lines(tmp_path, "asks")) == 2
 
 
+@pytest.mark.slow
 def test_every_worker_gives_the_recorded_reply(tmp_path: Path) -> None:
     with commanded(tmp_path, CONFIG, OPTIONS=json.dumps({"workers": 3})) as process:
         messages = deciding(process.client.chat(user("wipe")))
@@ -91,6 +93,32 @@ def test_a_suspended_turn_resumes_with_the_blocks_of_the_model(
     last = client.chat(*bare, assistant(""), user("", data={"tool_calls": calls}))
     assert last["content"] == "ended: wiped a | wiped b | wiped c"
     assert sorted(lines(tmp_path, "runs")) == ["a", "b", "c"]
+
+
+def test_outputs_in_recorded_replies_go_with_the_other_contents(served: Serve) -> None:
+    tools = Counted()
+    agent, _ = scripted([[delete("a")], "It is gone.", "Nothing is known."], tools.tools)
+    service = served(agent, approvals__retention=60.0)
+    messages = deciding(service.chat(user("wipe")))
+    replied = service.chat(*messages)
+    assert [e["output"] for e in replied["data"]["executed_tool_calls"]] == ["deleted a"]
+    ledger = service.app.host.ledger
+
+    def kept(tx: Any) -> str:
+        calls = tx.find()
+        return repr([calls, tx.turns([row.turn for row in calls])])
+
+    async def before_and_after() -> tuple[str, str]:
+        before = await ledger.store.run(kept)
+        await asyncio.sleep(0.01)
+        await ledger.purge(0.0)
+        return before, await ledger.store.run(kept)
+
+    before, after = asyncio.run(before_and_after())
+    for text in ("deleted a", "It is gone."):
+        assert text in before and text not in after
+    service.ask(*messages)
+    assert tools.names == ["a"]
 
 
 @pytest.mark.parametrize("fault", [ModelError("server", "down"), RuntimeError("broken")])

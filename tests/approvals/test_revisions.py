@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -42,6 +43,12 @@ async def edited(*inputs: dict[str, Any], **fields: Any) -> AsyncIterator[tuple[
     await ledger.close()
 
 
+def seen(row: Proposal, revision: int, *inputs: dict[str, Any]) -> str:
+    """The digest of what an approver of this revision saw."""
+    given = [TWO, *inputs][revision - 1] if revision <= len(inputs) + 1 else {}
+    return replace(row, revision=revision, edited=None, input=given).seen
+
+
 async def outcome(ledger: Ledger, choice: Choice) -> set[str]:
     return await refused(ledger, choice, edit=edit, claim=False)
 
@@ -71,7 +78,10 @@ def test_approval_counts_for_the_revision_that_it_echoes_or_says_to_have_seen(
     async def work() -> None:
         async with edited(ONE, NONE) as (ledger, row):
             assert row.revision == 3
-            assert await outcome(ledger, approve(row, **changes)) == types
+            stated = dict(changes)
+            if "seen" in stated:
+                stated["seen"] = seen(row, stated["seen"], ONE, NONE)
+            assert await outcome(ledger, approve(row, **stated)) == types
             stands = (await ledger.settle([row.id]))[row.id]
             assert stands.state == ("PENDING" if types else "APPROVED")
             if not types:
@@ -84,16 +94,20 @@ def test_edit_makes_a_new_revision_and_is_known_when_it_is_sent_again() -> None:
     async def work() -> None:
         async with edited() as (ledger, row):
             assert row.revision == 1
-            again = approve(row, input=NONE, seen=1)
+            again = approve(row, input=NONE, seen=seen(row, 1))
             assert await outcome(ledger, again) == set()
             stands = (await ledger.settle([row.id]))[row.id]
             assert (stands.revision, stands.runs, stands.state) == (2, NONE, "APPROVED")
             # Its editor, whose approval was lost on the way.
             assert await outcome(ledger, again) == set()
             assert await outcome(ledger, approve(row, input=TWO)) == {"approval_changed"}
-            assert await outcome(ledger, approve(row, input=TWO, seen=1)) == {"approval_changed"}
+            assert await outcome(ledger, approve(row, input=TWO, seen=seen(row, 1))) == {
+                "approval_changed"
+            }
             # Nobody changes a decision.
-            assert await outcome(ledger, approve(row, input=ONE, seen=2)) == {"approval_changed"}
+            assert await outcome(ledger, approve(row, input=ONE, seen=seen(row, 2, NONE))) == {
+                "approval_changed"
+            }
 
     run(work())
 
@@ -104,7 +118,7 @@ def test_decision_of_an_earlier_revision_is_no_conflict_once_the_call_has_ended(
 ) -> None:
     async def work() -> None:
         async with edited(NONE) as (ledger, row):
-            decided = choose(row, input=NONE, seen=2)
+            decided = choose(row, input=NONE, seen=seen(row, 2, NONE))
             found = await decide(ledger, decided, edit=edit)
             for grant in found.grants:
                 await ledger.finish(grant, "DONE", "scaled")

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
+from databases import empty_schema
 from sayso import Agent, ConfigError, Plugin, Principal, RequestContext, hookimpl, load_config, tool
+from sayso.http import tickets
 from sayso.models import Call
 from sayso.testing import Conversation, Served, Service, scripted, user
 
@@ -172,18 +176,38 @@ def test_ticket_opens_one_websocket(sayso_served: Served) -> None:
     assert service.post("/auth/ticket", {}).status == 401
 
 
-def test_ticket_is_good_for_thirty_seconds(sayso_served: Served, tmp_path: Path) -> None:
+def notes(service: Service) -> dict[str, str]:
+    """The tickets that the store has."""
+    return asyncio.run(service.host.record.read(lambda tx: tx.notes("ticket:")))
+
+
+def test_ticket_is_good_for_thirty_seconds(
+    sayso_served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = sayso_served(Who(), config=TOKENS)
     ticket = service.post("/auth/ticket", {}, ANN).json()["ticket"]
-    (file,) = (service.host.state_dir / "tickets").iterdir()
-    assert ticket not in file.name and file.stat().st_mode & 0o077 == 0
-    late = file.stat().st_mtime - 31
-    os.utime(file, (late, late))
+    (name,) = notes(service)
+    assert ticket not in name
+    monkeypatch.setattr(tickets, "LIFE", -1)
     with pytest.raises(InvalidStatus):
         turn(service, f"?ticket={ticket}")
-    # No file of a used or expired ticket is left.
+    # The use of a ticket removes it, also when it has expired.
+    assert notes(service) == {}
     service.post("/auth/ticket", {}, ANN)
-    assert file not in set((service.host.state_dir / "tickets").iterdir())
+    service.post("/auth/ticket", {}, ANN)
+    assert len(notes(service)) == 1
+
+
+def test_ticket_of_one_machine_opens_a_websocket_on_another_once() -> None:
+    with empty_schema() as url, closing(Served()) as served:
+        # Each service has a state folder of its own, as on a machine of its own.
+        config = f'{TOKENS}[approvals]\nledger = "{url}"\n'
+        one, other = served(Who(), config=config), served(Who(), config=config)
+        ticket = one.post("/auth/ticket", {}, ANN).json()["ticket"]
+        assert turn(other, f"?ticket={ticket}")["type"] == "done"
+        for service in (one, other):
+            with pytest.raises(InvalidStatus):
+                turn(service, f"?ticket={ticket}")
 
 
 def test_service_without_websockets_or_authentication_gives_no_tickets(

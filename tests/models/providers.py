@@ -57,6 +57,8 @@ class Provider:
 
         self._server = _Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        self.listed: dict[str, Any] = {}
+        """What it answers to GET, by path."""
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
 
@@ -125,6 +127,15 @@ class Exchange(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionError):
             self.close_connection = True
             self.owner.disconnected.set()
+
+    def do_GET(self) -> None:
+        found = self.owner.listed.get(self.path)
+        body = json.dumps(found or {"error": "not found"}).encode()
+        self.send_response(200 if found else 404)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
         return

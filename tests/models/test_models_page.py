@@ -148,6 +148,7 @@ def test_table_has_each_provider_and_each_capability() -> None:
     assert {column for _, column, _ in cells()} == COLUMNS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "column", "cell"), cells())
 def test_cell_says_what_the_provider_can_do(name: str, column: str, cell: str) -> None:
     kind, spec = ROWS[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,6 +76,33 @@ def test_output_too_long_to_read_is_shown_by_head_and_tail_and_read_on_demand(
     assert "read_output" in [tool["function"]["name"] for tool in bodies[-1]["tools"]]
     assert "read_output" not in [tool["function"]["name"] for tool in bodies[0]["tools"]]
     assert len(server.refusals) == (0 if window else 1)
+
+
+def test_window_is_read_from_the_list_of_a_server_that_states_it() -> None:
+    with Narrow() as server:
+        server.listed["/models"] = {
+            "object": "list",
+            "data": [{"id": "other", "max_model_len": 9}, {"id": "m", "max_model_len": 20_000}],
+        }
+        model = load_model("vllm:m", {**server.settings(), "retries": 0})
+        server.then(
+            stream(server.message("Hello.")),
+            stream(server.message("", [("c1", "log_of", '{"name": "web"}')])),
+            stream(server.message("Fine.")),
+        )
+        agent = Agent(name="narrow", model=model, tools=[log_of])
+        config = 'plugins = ["v2", "openai_api"]\n'
+        with served(agent, config=config) as service:
+            assert "context_window" not in service.get("/v1/models").json()["data"][0]
+            assert service.chat(said_by_user("hello"))["content"] == "Hello."
+            deadline = time.monotonic() + 20
+            while getattr(model, "context_window", None) is None:
+                assert time.monotonic() < deadline, "the list was not read"
+                time.sleep(0.01)
+            assert service.get("/v1/models").json()["data"][0]["context_window"] == 20_000
+            assert service.chat(said_by_user("the log of web?"))["content"] == "Fine."
+        # The output was cut before it was sent, so nothing had to be learned from a refusal.
+        assert server.refusals == []
 
 
 def test_conversation_goes_on_after_an_approved_call_with_a_long_output() -> None:

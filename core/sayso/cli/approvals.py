@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import get_args
 
 import click
 
+from sayso.cli import shown, sources
 from sayso.cli.group import config_option, configuration
 from sayso.cli.options import duration
 from sayso.cli.rule_cases import rule_cases
-from sayso.cli.stores import headed, in_each, in_that_of
-from sayso.errors import ConfigError, InvalidRequest, SaysoError, counted
-from sayso.ledger import LogRow, Proposal, Reading, State, Transaction
-from sayso.ledger.choices import Choice, Conversation, Requester
-from sayso.ledger.log import SUMMARY, chain_of, pages, verified
+from sayso.cli.services import service_options
+from sayso.cli.stores import headed, in_each
+from sayso.cli.watch import watch
+from sayso.decisions.filters import CallFilter
+from sayso.errors import ConfigError, SaysoError, counted
+from sayso.ledger import State
+from sayso.ledger.grants import LONGEST
+from sayso.ledger.log import SUMMARY, verified
 from sayso.ledger.record import Ledger
-from sayso.wire.characters import escaped, pretty, visible
-
-_PAGE = 1_000
-_WIDTH = 100
-_PURGED = "(purged)"
-_UNSETTLED: tuple[State, ...] = ("PENDING", "APPROVED", "EXECUTING")
-"""States that end by time or by an owner's death; the row is updated when somebody reads it."""
+from sayso.wire.characters import escaped
 
 
 @click.group(short_help="List, decide, verify and purge what was proposed.")
@@ -42,6 +36,7 @@ def command() -> None:
       sayso approvals show ID
       sayso approvals approve ID
       sayso approvals reject ID --reason "not today"
+      sayso approvals list --url http://127.0.0.1:8000     a running service, with SAYSO_TOKEN
       sayso approvals verify
       sayso approvals export --jsonl > log.jsonl
     """
@@ -49,12 +44,16 @@ def command() -> None:
 
 @command.command("list", short_help="List proposals, the newest last.")
 @config_option
+@service_options
 @click.option(
     "--state",
     type=click.Choice(get_args(State), case_sensitive=False),
     metavar=f"[{'|'.join(get_args(State))}]",
     help="Only those in this state.",
 )
+@click.option("--tool", help="Only calls of this tool; commands are calls of 'command'.")
+@click.option("--requester", help="Only what this principal, person or user asked for.")
+@click.option("--text", help="Only those with this text in name, input, description or intent.")
 @click.option(
     "--limit",
     type=click.IntRange(1),
@@ -62,101 +61,76 @@ def command() -> None:
     show_default=True,
     help="At most so many, the newest.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Write JSON, for scripts.")
-def list_(config_file: Path | None, state: State | None, limit: int, as_json: bool) -> None:
+@click.option("--json", "as_json_", is_flag=True, help="Write JSON, for scripts.")
+def list_(
+    config_file: Path | None,
+    url: str | None,
+    token: str | None,
+    state: State | None,
+    tool: str | None,
+    requester: str | None,
+    text: str | None,
+    limit: int,
+    as_json_: bool,
+) -> None:
     """List proposals with their state, id, name and input, who asked and who decided.
 
     \b
     Examples:
       sayso approvals list --state PENDING
+      sayso approvals list --tool delete_pod --requester ann
+      sayso approvals list --url https://agent.example --state PENDING
       sayso approvals list --limit 500 --json
     """
-    found = in_each(config_file, lambda ledger: _newest(ledger, state, limit))
-    if as_json:
-        click.echo(json.dumps([asdict(row) for _, rows in found for row in rows], indent=2))
+    wanted = CallFilter(state=state, tool=tool, requester=requester, text=text)
+    found = sources.listed(sources.Where(config_file, url, token), wanted, limit)
+    if as_json_:
+        click.echo(json.dumps([call for _, calls in found for call in calls], indent=2))
         return
-    for rows in headed(found):
-        for row in rows:
-            click.echo(_listed(row))
-        if not rows:
-            click.echo("nothing was proposed" if state is None else f"nothing is {state}")
+    for calls in headed(found):
+        for call in calls:
+            click.echo(shown.line_of(call))
+        if not calls:
+            click.echo("nothing was proposed" if wanted == CallFilter() else _nothing(state))
 
 
-def _listed(row: Proposal) -> str:
-    line = f"{_time(row.created)}  {row.state:<13}  {row.id}  {_what(row)}"
-    for name in ("tenant_name", "k8s_namespace", "platform_base_url"):
-        if value := (row.context or {}).get(name):
-            line += f"  {name} {_line(str(value))}"
-    if row.principal:
-        line += f"  asked by {_line(row.principal)}"
-    if row.votes:
-        line += f"  approved by {', '.join(_line(vote.who or 'somebody') for vote in row.votes)}"
-    if row.decision:
-        line += f"  decided by {_line(row.decision.who or 'somebody')}"
-    return line
-
-
-async def _newest(ledger: Ledger, state: State | None, limit: int) -> list[Proposal]:
-    """The newest rows in this state, the newest last."""
-    if state in ("EXPIRED", "INDETERMINATE"):
-        for unsettled in _UNSETTLED:
-            async for _ in _pages(ledger, unsettled, _PAGE):
-                pass
-    newest: list[Proposal] = []
-    async for rows in _pages(ledger, state, min(limit, _PAGE)):
-        newest += [row for row in rows if state in (None, row.state)]
-        if len(newest) >= limit:
-            break
-    return newest[:limit][::-1]
-
-
-async def _pages(ledger: Ledger, state: State | None, size: int) -> AsyncIterator[list[Proposal]]:
-    """The rows that have this state at present, the newest first, in pages; the first page is of at
-    most `size`."""
-    after: str | None = None
-    while True:
-        page = partial(_page, state=state, after=after, limit=size)
-        rows = await ledger.store.run(Reading(page, only=True))
-        settled = await ledger.settle([row.id for row in rows if row.state in _UNSETTLED])
-        yield [settled.get(row.id, row) for row in rows]
-        if len(rows) < size:
-            return
-        after, size = rows[-1].id, _PAGE
-
-
-def _page(tx: Transaction, state: State | None, after: str | None, limit: int) -> list[Proposal]:
-    return tx.find(state=state, after=after, limit=limit, newest=True)
+def _nothing(state: State | None) -> str:
+    return "nothing fits" if state is None else f"nothing is {state}"
 
 
 @command.command(short_help="Show one proposal with its history.")
 @config_option
+@service_options
+@click.option("--json", "as_json_", is_flag=True, help="Write JSON, for scripts.")
 @click.argument("id")
-def show(config_file: Path | None, id: str) -> None:
-    """Show the proposal ID as JSON: input, decision, outcome, and its rows of the log."""
-
-    async def work(ledger: Ledger) -> tuple[Proposal, list[LogRow]]:
-        row = await _settled(ledger, id)
-        # A store made before the log had several chains has its older rows in chain 0.
-        history = [
-            each
-            for chain in sorted({0, chain_of(id)})
-            async for each in _log(ledger, chain)
-            if each.entry.get("id") == id
-        ]
-        return row, history
-
-    row, history = in_that_of(config_file, id, work)
-    shown = asdict(row) | {"log": [{"seq": r.seq, "at": _time(r.at), **r.entry} for r in history]}
-    click.echo(pretty(shown))
+def show(
+    config_file: Path | None, url: str | None, token: str | None, as_json_: bool, id: str
+) -> None:
+    """Show the proposal ID: who asked, what would run, votes, decision, outcome, times; from the
+    store also its rows of the log.
+    """
+    call = sources.one(sources.Where(config_file, url, token), id)
+    if as_json_:
+        click.echo(shown.as_json(call))
+        return
+    for line in shown.lines_of(call):
+        click.echo(line)
 
 
-@command.command(short_help="Approve a pending call; it runs when its caller sends it back.")
+@command.command(short_help="Approve a pending call.")
 @config_option
+@service_options
 @click.argument("id")
-@click.option(
-    "--seen", type=click.IntRange(1), help="The revision that you saw, once it was edited."
-)
-def approve(config_file: Path | None, id: str, seen: int | None) -> None:
+@click.option("--seen", help="What you saw, as sayso approvals show prints it; once it was edited.")
+@click.option("--reason", help="Why, where the rule wants a reason.")
+def approve(
+    config_file: Path | None,
+    url: str | None,
+    token: str | None,
+    id: str,
+    seen: str | None,
+    reason: str | None,
+) -> None:
     """Approve the call ID.
 
     It is recorded as APPROVED and runs, once, in the service: at once where the call needs nothing
@@ -168,93 +142,131 @@ def approve(config_file: Path | None, id: str, seen: int | None) -> None:
       {"messages": [{"role": "user", "content": "",
         "data": {"approvals": [{"id": "ID", "execute": true}]}}]}
     """
-    row = in_that_of(config_file, id, lambda ledger: _decide(ledger, id, True, None, seen))
-    click.echo(f"{row.id}  {row.state}  {_what(row)}")
-    if row.state == "APPROVED" and row.unattended:
+    where = sources.Where(config_file, url, token)
+    call = sources.decided(where, id, approved=True, reason=reason, seen=seen)
+    click.echo(f"{call['id']}  {call['state']}  {shown.what(call)}")
+    if call["state"] == "APPROVED" and call["unattended"]:
         click.echo("the service starts it, unless approvals.run says that its caller does")
-    elif row.state == "APPROVED":
+    elif call["state"] == "APPROVED":
         click.echo(
             "it has not run yet; it does when its caller sends it back with execute=true: "
             "see sayso approvals approve --help"
         )
+    elif call["state"] == "PENDING":
+        click.echo(f"it has {call['votes']['given']} of {call['votes']['needed']} approvals")
 
 
 @command.command(short_help="Reject a pending call with a reason.")
 @config_option
+@service_options
 @click.argument("id")
 @click.option("--reason", default="rejected on the command line", show_default=True)
-def reject(config_file: Path | None, id: str, reason: str) -> None:
+def reject(
+    config_file: Path | None, url: str | None, token: str | None, id: str, reason: str
+) -> None:
     """Reject the call ID; the model is told the reason.
 
     \b
     Example:
       sayso approvals reject ID --reason "not today"
     """
-    row = in_that_of(config_file, id, lambda ledger: _decide(ledger, id, False, reason))
-    click.echo(f"{row.id}  {row.state}  {_what(row)}")
+    where = sources.Where(config_file, url, token)
+    call = sources.decided(where, id, approved=False, reason=reason)
+    click.echo(f"{call['id']}  {call['state']}  {shown.what(call)}")
+
+
+@command.command(short_help="Approve equal calls in advance: a standing grant.")
+@config_option
+@service_options
+@click.argument("id")
+@click.option("--uses", type=click.IntRange(1, 1_000), required=True, help="For how many calls.")
+@click.option("--for", "within", type=duration, required=True, help="For how long, such as 8h.")
+@click.option("--reason", required=True, help="Why; it stands in the log with each use.")
+@click.option(
+    "--argument",
+    "arguments",
+    multiple=True,
+    metavar="NAME=PATTERN",
+    help="Let this argument be any text that fits the pattern; '*' is any value.",
+)
+def grant(
+    config_file: Path | None,
+    url: str | None,
+    token: str | None,
+    id: str,
+    uses: int,
+    within: float,
+    reason: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Approve further calls like ID: of the same tool, with the same input, in the same place, by
+    the same requester. Needs approvals.grants, and somebody else than the requester.
+
+    \b
+    Examples:
+      sayso approvals grant ID --uses 5 --for 8h --reason "night shift"
+      sayso approvals grant ID --uses 5 --for 8h --reason "..." --argument "name=web-*"
+    """
+    if not 1 <= within <= LONGEST:
+        raise click.BadParameter("must be from 1 second to 30 days", param_hint="'--for'")
+    where = sources.Where(config_file, url, token)
+    wanted = sources.Wanted(id, uses, within, reason, _patterns(arguments))
+    click.echo(shown.grant_line(sources.granted(where, wanted)))
+
+
+def _patterns(given: Sequence[str]) -> dict[str, str]:
+    if wrong := [one for one in given if not one.partition("=")[0] or "=" not in one]:
+        raise click.BadParameter(f"{wrong[0]!r} is not NAME=PATTERN", param_hint="'--argument'")
+    return dict(one.split("=", 1) for one in given)
+
+
+@command.command(short_help="List standing grants.")
+@config_option
+@service_options
+@click.option("--json", "as_json_", is_flag=True, help="Write JSON, for scripts.")
+def grants(config_file: Path | None, url: str | None, token: str | None, as_json_: bool) -> None:
+    """List the standing grants with what each covers, its holder, giver, uses and end."""
+    found = sources.grants(sources.Where(config_file, url, token))
+    if as_json_:
+        click.echo(json.dumps([one for _, several in found for one in several], indent=2))
+        return
+    for several in headed(found):
+        for one in several:
+            click.echo(shown.grant_line(one))
+        if not several:
+            click.echo("there are no standing grants")
+
+
+@command.command(short_help="End a standing grant at once.")
+@config_option
+@service_options
+@click.argument("id")
+def revoke(config_file: Path | None, url: str | None, token: str | None, id: str) -> None:
+    """End the standing grant ID at once; calls that it has approved continue."""
+    click.echo(shown.grant_line(sources.revoked(sources.Where(config_file, url, token), id)))
 
 
 @command.command(short_help="Stop every start of approved calls, on all machines.")
 @config_option
+@service_options
 @click.option("--reason", default="", help="Why; callers are told.")
-def freeze(config_file: Path | None, reason: str) -> None:
+def freeze(config_file: Path | None, url: str | None, token: str | None, reason: str) -> None:
     """Stop every start of approved calls, in all processes on the store, within two seconds.
 
     Running calls continue. Decisions are recorded, and their calls start after sayso approvals
     thaw.
     """
-
-    async def work(ledger: Ledger) -> None:
-        stop = partial(ledger.freezing.freeze, who=_person(), reason=reason)
-        await ledger.store.run(stop)
-
-    in_each(config_file, work)
+    sources.frozen(sources.Where(config_file, url, token), reason)
     click.echo("no approved call starts any more; see: sayso approvals thaw")
 
 
 @command.command(short_help="Let approved calls start again.")
 @config_option
-def thaw(config_file: Path | None) -> None:
+@service_options
+def thaw(config_file: Path | None, url: str | None, token: str | None) -> None:
     """Let approved calls start again, beginning with those that were approved meanwhile."""
-
-    async def work(ledger: Ledger) -> bool:
-        stopped = await ledger.store.run(partial(ledger.freezing.thaw, who=_person()))
-        await ledger.wake()
-        return stopped
-
-    stopped = [each for _, each in in_each(config_file, work)]
-    click.echo("approved calls start again" if any(stopped) else "nothing was stopped")
-
-
-async def _settled(ledger: Ledger, id: str) -> Proposal:
-    rows = await ledger.settle([id])
-    if id not in rows:
-        raise ConfigError(f"there is no proposal {id!r}; see: sayso approvals list")
-    return rows[id]
-
-
-async def _decide(
-    ledger: Ledger, id: str, approved: bool, reason: str | None, seen: int | None = None
-) -> Proposal:
-    row = await _settled(ledger, id)
-    who = Requester(row.principal, row.tenant, None, "cli", None)
-    choice = Choice(id, row.kind, approved, ("id",), True, reason, seen=seen)
-    try:
-        decided = await ledger.decide(
-            [choice], [], who, Conversation(), claim=False, decided_by=_person()
-        )
-    except InvalidRequest as error:
-        raise SaysoError(f"{id}: {error.items[0]['msg']}") from None
-    await ledger.wake()
-    return decided.rows[id]
-
-
-def _person() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        # The user of a container often has no name.
-        return f"uid {os.getuid()}"
+    stopped = sources.thawed(sources.Where(config_file, url, token))
+    click.echo("approved calls start again" if stopped else "nothing was stopped")
 
 
 @command.command(short_help="Check the hash chains of the log.")
@@ -272,12 +284,6 @@ def verify(config_file: Path | None) -> None:
             raise SaysoError(str(problem))
 
 
-async def _log(ledger: Ledger, chain: int) -> AsyncIterator[LogRow]:
-    async for rows, _ in pages(ledger.store, chain):
-        for row in rows:
-            yield row
-
-
 @command.command(short_help="Write the log as JSON lines.")
 @config_option
 @click.option(
@@ -293,7 +299,7 @@ def export(config_file: Path | None) -> None:
 
     async def work(ledger: Ledger) -> None:
         for chain in range(SUMMARY + 1):
-            async for row in _log(ledger, chain):
+            async for row in sources.rows_of(ledger, chain):
                 click.echo(escaped(json.dumps(asdict(row), ensure_ascii=False)))
 
     in_each(config_file, work)
@@ -357,23 +363,4 @@ def test(config_file: Path | None, file: Path, target: str | None) -> None:
         raise SaysoError(f"{failed} of {counted(number, 'case')} failed")
 
 
-def _what(row: Proposal) -> str:
-    if row.kind == "command":
-        text = _line(f"$ {row.input.get('command', _PURGED)}")
-    else:
-        # An expired call has no output to tell from: if its parameters are described, it had an
-        # input.
-        lost = row.state == "EXPIRED" and not row.input and bool(row.input_description)
-        given = _PURGED if row.purged or lost else json.dumps(row.runs, ensure_ascii=False)
-        text = _line(f"{row.name} {given}")
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
-
-
-def _line(text: str) -> str:
-    """`text` in one line, without characters that people cannot see."""
-    shown = visible(text, strict=True)
-    return shown.replace("\n", "<U+000A>").replace("\t", "<U+0009>")
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+command.add_command(watch)

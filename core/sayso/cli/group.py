@@ -20,7 +20,18 @@ from sayso.installing import install_line
 if TYPE_CHECKING:
     from sayso.config import Config
 
-COMMANDS = ("serve", "dev", "approvals", "plugins", "config", "health", "new")
+COMMANDS = (
+    "serve",
+    "dev",
+    "approvals",
+    "plugins",
+    "config",
+    "health",
+    "new",
+    "backup",
+    "restore",
+    "erase",
+)
 """The built-in sub-commands."""
 
 ALONE = ("demo", "chat")
@@ -143,7 +154,11 @@ def configuration(config_file: Path | None, **keywords: Any) -> Config:
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sayso")
 @config_option
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option(
+    "--debug",
+    is_flag=True,
+    help="Show the traceback of an error; `serve` takes it as its own --debug.",
+)
 def cli(config_file: Path | None, debug: bool) -> None:
     """Serve one tool-calling agent; nothing dangerous runs without your say-so."""
 

@@ -34,5 +34,7 @@ def command(target: str | None, config_file: Path | None, **options: Any) -> Non
     """
     from sayso.server import serve
 
+    if click.get_current_context().find_root().params.get("debug") and options["debug"] is None:
+        options["debug"] = True
     given = overrides(options) | ({"agent": target} if target else {})
     serve(config=configuration(config_file, overrides=given))

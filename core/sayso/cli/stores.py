@@ -22,7 +22,17 @@ def in_each(
     config_file: Path | None, work: Callable[[Ledger], Awaitable[T]]
 ) -> list[tuple[str, T]]:
     """The results of `work` for each store, with the store's name."""
-    return [_with_store(one, work) for one in _meant(configuration(config_file))]
+    return [asyncio.run(_opened(one, work)) for one in _meant(configuration(config_file))]
+
+
+def in_all(config_file: Path | None, work: Callable[[Ledger], Awaitable[T]]) -> list[T]:
+    """The results of `work` for all stores, which it reads at the same time."""
+
+    async def all_at_once() -> list[T]:
+        opened = (_opened(one, work) for one in _meant(configuration(config_file)))
+        return [found for _, found in await asyncio.gather(*opened)]
+
+    return asyncio.run(all_at_once())
 
 
 def in_that_of(config_file: Path | None, id: str, work: Callable[[Ledger], Awaitable[T]]) -> T:
@@ -63,25 +73,22 @@ def _in_folder(config: Config, folder: Path) -> Config:
     return one
 
 
-def _with_store(config: Config, work: Callable[[Ledger], Awaitable[T]]) -> tuple[str, T]:
-    async def run() -> tuple[str, T]:
-        ledger = ledger_of(config)
-        store = ledger.store
-        if not store.shared:
-            raise ConfigError(
-                f"the ledger {store.url!r} lives in the service's process; nothing else can read it"
-            )
-        # Stores of others need not have this method.
-        exists = getattr(store, "exists", None)
-        if exists is not None and not await exists():
-            raise ConfigError(
-                f"there is no approvals store {store.url!r}; a service makes it when it "
-                "starts: check 'approvals.ledger' and --config"
-            )
-        await ledger.open()
-        try:
-            return store.url, await work(ledger)
-        finally:
-            await ledger.close()
-
-    return asyncio.run(run())
+async def _opened(config: Config, work: Callable[[Ledger], Awaitable[T]]) -> tuple[str, T]:
+    ledger = ledger_of(config)
+    store = ledger.store
+    if not store.shared:
+        raise ConfigError(
+            f"the ledger {store.url!r} lives in the service's process; nothing else can read it"
+        )
+    # Stores of others need not have this method.
+    exists = getattr(store, "exists", None)
+    if exists is not None and not await exists():
+        raise ConfigError(
+            f"there is no approvals store {store.url!r}; a service makes it when it "
+            "starts: check 'approvals.ledger' and --config"
+        )
+    await ledger.open()
+    try:
+        return store.url, await work(ledger)
+    finally:
+        await ledger.close()

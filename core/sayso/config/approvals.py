@@ -10,9 +10,9 @@ from pydantic_core import to_jsonable_python
 from sayso.config.settings import Positive, Section
 
 _TERMS = frozenset(
-    {"approvers", "quorum", "not_requester", "reason", "decide_within", "run_within"}
+    {"approvers", "quorum", "not_requester", "reason", "decide_within", "run_within", "grants"}
 )
-"""The keys of a rule that say who has to approve a call, and until when."""
+"""The keys of a rule that say who has to approve a call, until when, and whether in advance."""
 
 
 class ApprovalRule(Section):
@@ -43,6 +43,9 @@ class ApprovalRule(Section):
     run_within: Positive | None = None
     """The time that an approved call may wait for its start; by default until it would have
     expired."""
+    grants: bool | None = None
+    """Whether a standing grant may approve the call; by default unless its tool is marked as
+    destructive."""
 
     @model_validator(mode="before")
     @classmethod
@@ -75,7 +78,7 @@ class ApprovalSettings(Section):
     ttl: Positive = 24 * 3600.0
     """How long a proposal waits for a decision."""
     retention: Positive = 30 * 86400.0
-    """How long inputs and outputs are kept."""
+    """How long inputs and outputs are kept, those in recorded replies at most `ttl`."""
     log_retention: Positive | None = None
     """How long the log, and the record of calls that ended, are kept; by default for ever."""
     lease: Positive = 15.0
@@ -87,6 +90,8 @@ class ApprovalSettings(Section):
     run: Literal["service", "caller"] = "service"
     """The starter of a call that was approved elsewhere than by its caller: the service, if the
     call needs nothing of its caller's, or only the caller, when it sends the call back."""
+    grants: bool = False
+    """Whether persons may approve future calls by standing grants; needs [auth]."""
     accept_unissued: bool = False
     """Run approved calls that this service never proposed; for migrations and tests."""
     rules: list[ApprovalRule] = []

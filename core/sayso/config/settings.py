@@ -288,7 +288,8 @@ class ServerSettings(Section):
     ready: bool = False
     """Serve `/ready`."""
     debug: bool = False
-    """Show callers the text of exceptions."""
+    """Show callers the text of exceptions, and in the log everything, with whole stack traces:
+    `log_level` is `"debug"` then, unless it is set."""
     worker_loops: int | None = Field(default=None, ge=1)
     """Most event loops for user code; by default as many as needed."""
     threads: _Count = 256
@@ -312,6 +313,12 @@ class ServerSettings(Section):
     @classmethod
     def _as_browsers_write_them(cls, origins: list[str]) -> list[str]:
         return [_origin(origin) for origin in origins]
+
+    @model_validator(mode="after")
+    def _debug_logs_everything(self) -> "ServerSettings":
+        if self.debug and "log_level" not in self.model_fields_set:
+            self.__dict__["log_level"] = "debug"
+        return self
 
     @model_validator(mode="after")
     def _reload_is_single(self) -> "ServerSettings":

@@ -255,6 +255,7 @@ def approval(row: Proposal, *, execute: bool = False, plain: bool = False) -> Ap
         input_description=row.input_description,
         bound=copied(row.bound),
         revision=None if plain else row.revision,
+        seen=None if plain else row.seen,
         votes={} if plain else votes(row),
         preview=None if plain else row.preview,
     )

@@ -16,6 +16,7 @@ from sayso.context import Caller, RequestContext, hidden_line
 from sayso.conversation import approvals
 from sayso.decisions.deed import tool_deed
 from sayso.decisions.direct_decision import DirectDecision, Ran
+from sayso.decisions.granting import Grants
 from sayso.decisions.places import place
 from sayso.decisions.requested import proposal, requester, stands_alone
 from sayso.decisions.waiting import Waiting, settled, undone
@@ -108,9 +109,10 @@ class DirectCalls:
             return outcome
 
         async def work() -> Outcome:
-            # When the service stops, it waits for this call as for an approved one; the call ends
-            # with its caller.
-            return await self._engine.keep(ran())
+            async with self._engine.admitted(caller, "call"):
+                # When the service stops, it waits for this call as for an approved one; the call
+                # ends with its caller.
+                return await self._engine.keep(ran())
 
         return await self._engine.code.workers.on_engine_loop(work)
 
@@ -124,6 +126,7 @@ class DirectCalls:
         platform: PlatformContext | None = None,
     ) -> Proposal:
         """Record a gated call as PENDING and return it; nobody can see it before it is recorded.
+        It is APPROVED at once if a standing grant covers it; `decide` then runs it.
 
         It can be decided over every protocol by its id. Raises ToolInputError for wrong input, and
         where a rule forbids the call.
@@ -140,7 +143,9 @@ class DirectCalls:
         row = proposal(
             requester(caller, given.tenant_name),
             terms=terms,
-            unattended=stands_alone(tool, platform, caller.request_fields or {}),
+            unattended=stands_alone(
+                self._engine.agent, "tool_call", name, platform, caller.request_fields or {}
+            ),
             turn=secrets.token_hex(16),
             call_id=secrets.token_hex(8),
             intent=mask(intent, given.secrets()),
@@ -149,12 +154,18 @@ class DirectCalls:
             **deed,
         )
 
-        async def work() -> None:
+        async def work() -> Proposal:
+            async with self._engine.admitted(caller, "proposal"):
+                return await recorded()
+
+        async def recorded() -> Proposal:
+            for granted in await Grants(self._engine).approved([row], platform):
+                return granted
             await self._engine.ledger.propose(None, [row])
             await self._engine.fire(ApprovalRequested([approvals.approval(row)]))
+            return row
 
-        await self._engine.code.workers.on_engine_loop(work)
-        return row
+        return await self._engine.code.workers.on_engine_loop(work)
 
     async def decide(
         self,
@@ -166,7 +177,7 @@ class DirectCalls:
         reason: str | None = None,
         input: Mapping[str, Any] | None = None,
         edited: Mapping[str, Any] | None = None,
-        seen: int | None = None,
+        seen: str | None = None,
         session: Session | None = None,
         platform: PlatformContext | None = None,
         update: Update | None = None,
@@ -179,7 +190,7 @@ class DirectCalls:
         A call runs at most once. A call that was decided before returns its recorded outcome; for
         one that another process runs, the method waits at most `wait` seconds (StillRunning).
         `input`, if it is stated, must equal the input that would run; `edited` is the input to run
-        instead, if the tool is editable and accepts it. `seen` is the revision that the approver
+        instead, if the tool is editable and accepts it. `seen` is the digest of what the approver
         was shown: once the input was edited, an approval states `input` or `seen`. If `run` is
         false, an approval is only recorded, and the protocol that proposed the call runs it later.
         `ran` gets the outcome with its raw value if this request runs the call. Raises

@@ -13,10 +13,12 @@ from random import uniform
 from typing import Any
 
 from sayso.context import RequestContext
+from sayso.decisions.deed import changed
 from sayso.decisions.direct_decision import DirectDecision
+from sayso.decisions.requested import needs_caller
 from sayso.engine import Engine
 from sayso.errors import InvalidRequest, RequestError, TurnError
-from sayso.ledger import Proposal, Reading, Transaction
+from sayso.ledger import Proposal, Reading, State, Transaction
 from sayso.ledger.choices import Choice, Requester
 
 logger = logging.getLogger("sayso.turn")
@@ -31,6 +33,9 @@ often, and one that no other process shares hardly ever."""
 WOKEN, ALONE = 5.0, 60.0
 _READ = 200
 """The number of calls that one look reads, since many may wait for their callers."""
+_TO_END: tuple[State, ...] = ("APPROVED", "EXECUTING")
+_AGAIN = 0.2
+"""Seconds after which it is looked again whether an earlier command has ended."""
 _AT_ONCE = 8
 """Calls that are started at the same time."""
 
@@ -46,6 +51,8 @@ class Elsewhere:
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._soon = asyncio.Event()
         self._started: set[str] = set()
+        self._refused: set[str] = set()
+        """The calls that this process cannot start as they were approved."""
         self._waking: asyncio.Task[None] | None = None
 
     def approved(self, row: Proposal) -> None:
@@ -107,28 +114,50 @@ class Elsewhere:
         try:
             async with self._places:
                 row = (await self._engine.ledger.settle([id_])).get(id_)
-                if row is not None and row.state == "APPROVED":
-                    with suppress(RequestError):
-                        await self._run(row)
+                if row is None or row.state != "APPROVED":
+                    return
+                if await self._follows(row):
+                    self._due[id_] = time.monotonic() + _AGAIN
+                    self._soon.set()
+                    return
+                with suppress(RequestError):
+                    await self._run(row)
         except TurnError as error:
             logger.info("the approved call %s has not begun: %s", id_, error)
         finally:
             self._started.discard(id_)
 
     def _may_start(self, row: Proposal) -> bool:
-        engine = self._engine
-        tool = engine.agent.tools.get(row.name)
-        own = row.agent in ("", engine.agent.id)
-        return own and row.unattended and tool is not None and not tool.needs_caller
+        agent = self._engine.agent
+        own = row.agent in ("", agent.id) and row.unattended
+        if not own or needs_caller(agent, row.kind, row.name):
+            return False
+        # The first attempt leaves the reason in the log; another machine may have the right tool.
+        refused = row.id in self._refused and changed(agent, {}, row) is not None
+        return not refused
+
+    async def _follows(self, row: Proposal) -> bool:
+        """Whether the call is a command after another one of its turn that was approved, too, and
+        has not ended: commands build on each other."""
+        if row.kind != "command":
+            return False
+        siblings = await self._engine.ledger.store.run(
+            Reading(lambda tx: tx.find(turn=row.turn), only=True)
+        )
+        return any(
+            one.index < row.index and one.kind == "command" and one.state in _TO_END
+            for one in siblings
+        )
 
     async def _run(self, row: Proposal) -> None:
         who = Requester(row.principal, row.tenant, row.user, "service")
-        choice = Choice(row.id, row.kind, True, loc=("id",), newest=True, seen=row.revision)
+        choice = Choice(row.id, row.kind, True, loc=("id",), newest=True, seen=row.seen)
         context = RequestContext(principal=row.principal, protocol="service")
         decision = DirectDecision(self._engine, choice, who, context, False, True, None)
         try:
             await decision.carried_out(self._engine.limits.turn_time)
         except InvalidRequest as error:
+            self._refused.add(row.id)
             logger.info("the approved call %s is not started here: %s", row.id, error)
 
 

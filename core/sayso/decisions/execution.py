@@ -22,6 +22,7 @@ from sayso.ledger import Proposal
 from sayso.ledger.beginnings import CallNotStarted
 from sayso.ledger.choices import Continuation, Grant
 from sayso.ledger.writes import accepted
+from sayso.observing.calls import observed_command
 from sayso.wire.lenient_json import dump_json
 from sayso.wire.masking import mask
 from sayso.wire.messages import CommandFile
@@ -97,7 +98,8 @@ async def _outcome(engine: Engine, start: Start, context: RequestContext, late: 
     row = start.row
     try:
         if row.kind == "command":
-            return await _command(engine, start, context)
+            work = _command(engine, start, context)
+            return await observed_command(engine.observers, row, context, work)
         return await _tool(engine, start, context, late)
     except (CallNotStarted, NotEnded):
         raise

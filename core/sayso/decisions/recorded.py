@@ -11,8 +11,9 @@ from sayso.conversation import approvals
 from sayso.decisions.requested import requester
 from sayso.engine import Engine
 from sayso.errors import InvalidRequest
-from sayso.hosting import Ruling
-from sayso.ledger import Proposal, Reading, Transaction, outbox
+from sayso.hosting import Notes, Ruling
+from sayso.hosting.numbers import Backlog
+from sayso.ledger import Pending, Proposal, Reading, Transaction, outbox
 from sayso.ledger.choices import Choice, Conversation, Requester, name_of
 from sayso.ledger.freezing import Frozen
 from sayso.ledger.log import append, digest
@@ -21,6 +22,24 @@ from sayso.ledger.voting import standing
 
 T = TypeVar("T")
 MOST_COMMENTS = 100
+_COUNTED = 1_000
+_NOTES = "plugin:"
+"""The beginning of the names of all notes of plugins: they change no note of the core."""
+
+
+class _Notes:
+    """The notes of plugins in one transaction."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self.now = tx.now
+
+    def find(self, prefix: str) -> dict[str, str]:
+        found = self._tx.notes(f"{_NOTES}{prefix}")
+        return {name.removeprefix(_NOTES): text for name, text in found.items()}
+
+    def put(self, name: str, text: str | None) -> None:
+        self._tx.note(f"{_NOTES}{name}", text)
 
 
 class Recorded:
@@ -38,7 +57,11 @@ class Recorded:
         settle = partial(self._engine.ledger.settle, ids)
         return await self._engine.code.workers.on_engine_loop(settle)
 
-    def visible(self, row: Proposal, caller: Caller) -> bool:
+    async def notes(self, work: Callable[[Notes], T]) -> T:
+        """The result of `work`, which reads and changes the notes of plugins in one transaction."""
+        return await self._run(Reading(lambda tx: work(_Notes(tx)), flushed=False))
+
+    def visible(self, row: Proposal | Pending, caller: Caller) -> bool:
         """Whether the call exists for this caller."""
         return self._engine.ledger.visible(row, requester(caller))
 
@@ -54,6 +77,10 @@ class Recorded:
         if row.state == "APPROVED" and frozen is not None:
             return frozen.words(row)
         return standing(row)
+
+    async def backlog(self) -> Backlog:
+        """The numbers of calls that wait; it reads up to 1,000 rows."""
+        return await self.read(partial(_backlog, agent=self._engine.agent.id))
 
     async def frozen(self) -> Frozen | None:
         """The stop of all starts, if there is one: its author, time and reason."""
@@ -123,6 +150,15 @@ class Recorded:
         return await self._engine.code.workers.on_engine_loop(
             lambda: self._engine.ledger.store.run(work)
         )
+
+
+def _backlog(tx: Transaction, agent: str) -> Backlog:
+    found = tx.pending(None, _COUNTED)
+    mine = [row for row in found if row.agent in ("", agent) and row.expires > tx.now]
+    ready = tx.find(state="APPROVED", limit=_COUNTED)
+    waiting = [row for row in ready if row.agent in ("", agent) and row.expires > tx.now]
+    oldest = max((tx.now - row.created for row in mine), default=0.0)
+    return Backlog(len(mine), len(waiting), max(0.0, oldest))
 
 
 def _choice(number: int, ruling: Ruling) -> Choice:

@@ -6,14 +6,14 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from sayso.agent import Agent
 from sayso.context import Caller
 from sayso.decisions.places import PLAIN
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Requester
 from sayso.principals import person_of, proven_tenant
-from sayso.tools import Tool
 from sayso.wire.lenient_json import json_values
-from sayso.wire.messages import PlatformContext
+from sayso.wire.messages import Kind, PlatformContext
 
 _TEXTS = ("name", "description", "input_description", "intent", "preview")
 """The fields that the approver reads next to the input."""
@@ -30,12 +30,28 @@ def requester(caller: Caller, tenant: str | None = None, user: str | None = None
     return Requester(caller.principal, tenant, user, caller.protocol, caller.address, caller.client)
 
 
+def needs_caller(agent: Agent, kind: Kind, name: str) -> bool:
+    """Whether a call can read something of the request that starts it, so that only its caller may
+    start it. A callable carries out its calls itself, in a conversation."""
+    if agent.function is not None:
+        return True
+    if kind == "command":
+        # A shell of the author's own may read anything, unless it says that it does not.
+        return agent.commands is None or getattr(agent.commands, "reads_context", True)
+    tool = agent.tools.get(name)
+    return tool is None or tool.needs_caller
+
+
 def stands_alone(
-    tool: Tool[..., Any] | None, platform: PlatformContext | None, fields: Mapping[str, Any]
+    agent: Agent,
+    kind: Kind,
+    name: str,
+    platform: PlatformContext | None,
+    fields: Mapping[str, Any],
 ) -> bool:
     """Whether a call needs nothing of the request that proposes it, so that it may start without
     that request: neither the tool's function nor a hook could miss a field of the request."""
-    if tool is None or tool.needs_caller or fields:
+    if needs_caller(agent, kind, name) or fields:
         return False
     if platform is None:
         return True

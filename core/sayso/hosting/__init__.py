@@ -15,12 +15,15 @@ from sayso.config import Config
 from sayso.context import Caller
 from sayso.gate import Outcome
 from sayso.hosting.buffers import Buffers
+from sayso.hosting.grants import Grants
+from sayso.hosting.numbers import Backlog, Load
 from sayso.hosting.streams import EventStream, Sink
-from sayso.ledger import Proposal, Transaction
+from sayso.ledger import Pending, Proposal, Transaction
 from sayso.ledger.freezing import Frozen
 from sayso.ledger.outbox import LogPage
 from sayso.models import Model
 from sayso.policy import Policy, Verdict
+from sayso.principals import Principal
 from sayso.tools.sources import WorkerLoops
 from sayso.wire.events import IntermittentUpdate
 from sayso.wire.failures import Failure
@@ -107,7 +110,7 @@ class Calls(Protocol):
         reason: str | None = None,
         input: Mapping[str, Any] | None = None,
         edited: Mapping[str, Any] | None = None,
-        seen: int | None = None,
+        seen: str | None = None,
         session: Session | None = None,
         platform: PlatformContext | None = None,
         update: Update | None = None,
@@ -121,8 +124,8 @@ class Calls(Protocol):
           waited for at most `wait` seconds (StillRunning).
         - `input`: if given, must equal the input that would run.
         - `edited`: the input to run instead, if the tool is editable and accepts it.
-        - `seen`: the revision that the approver was shown. Once the input was edited, an approval
-          has to state `input` or `seen`.
+        - `seen`: the digest of what the approver was shown (`Proposal.seen`). Once the input was
+          edited, an approval has to state `input` or `seen`.
         - `run` false: an approval is only recorded, so that the proposing protocol runs the call.
         - `ran`: gets the outcome with its raw value if this request runs the call.
 
@@ -181,6 +184,26 @@ class Ruling(NamedTuple):
     reason: str | None = None
 
 
+class Notes(Protocol):
+    """The notes of plugins in the store, as one atomic transaction sees them.
+
+    `now` is the store's time. Names are printable ASCII; begin them with the name of your plugin.
+    """
+
+    @property
+    def now(self) -> float:
+        """The store's time, in seconds since the epoch."""
+        ...
+
+    def find(self, prefix: str) -> Mapping[str, str]:
+        """The notes whose names begin with `prefix`, by their names."""
+        ...
+
+    def put(self, name: str, text: str | None) -> None:
+        """Keep `text` under this name in place of the text before; None removes the note."""
+        ...
+
+
 class Record(Protocol):
     """The record of proposals, for plugins that list them and report their changes."""
 
@@ -192,7 +215,15 @@ class Record(Protocol):
         """These rows by id, after updating those that have expired or whose owner has died."""
         ...
 
-    def visible(self, row: Proposal, caller: Caller) -> bool:
+    async def notes(self, work: Callable[[Notes], T]) -> T:
+        """The result of `work`, which reads and changes the notes of plugins in one transaction.
+
+        It may run on another thread, and repeatedly, so it must have no other effects. A power loss
+        directly afterwards may undo it.
+        """
+        ...
+
+    def visible(self, row: Proposal | Pending, caller: Caller) -> bool:
         """Whether the call exists for this caller."""
         ...
 
@@ -204,6 +235,10 @@ class Record(Protocol):
     def standing(self, row: Proposal) -> str:
         """A text with the persons who have approved a call that waits for others, and with those
         still needed; empty for a call that nobody has approved."""
+        ...
+
+    async def backlog(self) -> Backlog:
+        """The numbers of calls that wait, for metrics; it reads up to 1,000 rows."""
         ...
 
     async def frozen(self) -> Frozen | None:
@@ -272,12 +307,14 @@ class Host(Protocol):
     """One service, as its plugins see it: read its settings, run turns and single calls.
 
     `extras` has the options that are objects, such as `channel_router`. `stopping` is true from the
-    beginning of the drain on. `guarded` says whether callers must authenticate, `shares_ledger`
-    whether other processes may decide the same approvals.
+    beginning of the drain on. `details` has functions, by the name of their plugin, whose results
+    `/ready` shows beside the status; everybody can read them. `guarded` says whether callers must
+    authenticate, `shares_ledger` whether other processes may decide the same approvals.
     """
 
     stopping: bool
     extras: dict[str, Any]
+    details: dict[str, Callable[[], Any]]
 
     @property
     def agent(self) -> Agent:
@@ -320,6 +357,11 @@ class Host(Protocol):
         ...
 
     @property
+    def grants(self) -> Grants:
+        """The standing grants."""
+        ...
+
+    @property
     def code(self) -> Code:
         """Calls user code."""
         ...
@@ -345,6 +387,11 @@ class Host(Protocol):
         alone."""
         ...
 
+    def known(self, principal: Principal) -> Principal:
+        """The principal with all facts that `[auth.principals]` and `[auth.people]` state about it:
+        for protocols that prove by themselves who their user is."""
+        ...
+
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
         """Start one turn; its events come from the EventStream, ending with one terminal event."""
         ...
@@ -367,6 +414,15 @@ class Host(Protocol):
 
     def failure_of(self, started: StartedTurn) -> BaseException | None:
         """Why an ended turn gave no answer; None if it gave one."""
+        ...
+
+    def load(self) -> Load:
+        """The present load of this process; from any thread."""
+        ...
+
+    def delivered(self, channel: str, outcome: str, lag: float) -> None:
+        """Report to metrics and telemetry that a notification was `sent`, has `failed`, or was
+        `skipped`, `lag` seconds after the change that it tells of."""
         ...
 
     def failure(self, error: BaseException) -> Failure:

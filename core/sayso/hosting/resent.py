@@ -77,7 +77,7 @@ def _made_elsewhere(
             reason = row.decision.reason if row.decision else None
             yield Approval(id=row.id, type=row.kind, rejection_reason=reason or "no reason given")
         elif row.state not in ("PENDING", "EXPIRED"):
-            yield Approval(id=row.id, type=row.kind, execute=True, seen=row.revision)
+            yield Approval(id=row.id, type=row.kind, execute=True, seen=row.seen)
 
 
 def _message(one: Shown, rows: Mapping[str, Proposal], is_last: bool) -> Message:

@@ -72,6 +72,7 @@ class Authentication:
         self.app = app
         self.host = host
         self.files = host.plugins.public_paths
+        self.signed = host.plugins.signed_paths
         self._leads = leads or (lambda _: False)
         """Whether the answer at `/` only leads to a page that everybody may read."""
 
@@ -79,6 +80,7 @@ class Authentication:
         path = _path(scope)
         is_file = path in self.files and scope.get("method") in ("GET", "HEAD")
         public = path in PUBLIC or is_file or (path == "/" and self._leads(scope))
+        public = public or (scope["type"] == "http" and path in self.signed)
         if scope["type"] in ("http", "websocket") and not public:
             try:
                 scope[PRINCIPAL] = await authenticate(self.host, scope)

@@ -47,7 +47,7 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> Principal | None
     ]
     if scope["type"] == "websocket":
         if ticket := _ticket(scope):
-            return await redeemed(host.state_dir, ticket)
+            return await redeemed(host, ticket)
         pairs += _of_subprotocol(pairs)
     if [name for name, _ in pairs].count("authorization") > 1:
         # A proxy before this service may have looked at the other header.

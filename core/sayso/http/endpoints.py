@@ -48,7 +48,10 @@ def caller_of(scope: Scope, protocol: str) -> Caller:
     """The caller: the authenticated principal and the peer's address."""
     client = scope.get("client")
     address = client[0] if client else None
-    return Caller(protocol, scope.get(PRINCIPAL), address, foreign_page=FOREIGN in scope)
+    socket = scope["type"] == "websocket"
+    return Caller(
+        protocol, scope.get(PRINCIPAL), address, foreign_page=FOREIGN in scope, socket=socket
+    )
 
 
 def is_json(kind: bytes) -> bool:
@@ -72,10 +75,13 @@ async def turn_to_read(body: str | bytes | bytearray) -> None:
                 await asyncio.sleep(0)
 
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+async def read_body(
+    scope: Scope, receive: Receive, limit: int, *, takes: Callable[[bytes], bool] = is_json
+) -> bytes:
     """The whole body, as soon as it may be read (`turn_to_read`).
 
-    Raises UnsupportedMediaType for one that is not JSON or is compressed, TooLarge for one above
+    Raises UnsupportedMediaType for one whose content type `takes` refuses (as it is, all but JSON)
+    or that is compressed, TooLarge for one above
     `limit` bytes, and InvalidRequest for one that breaks off.
     """
     length = b""
@@ -88,7 +94,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
             length = value
         elif name in (b"content-encoding", b"transfer-encoding"):
             codings += b"," + value.lower()
-    if not is_json(kind):
+    if not takes(kind):
         raise UnsupportedMediaType
     if codings and not {coding.strip() for coding in codings.split(b",")} <= _PLAIN:
         raise UnsupportedMediaType(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
@@ -31,6 +31,7 @@ class Asked(Protocol):
 
     stopping: bool
     leaving: bool
+    details: dict[str, Callable[[], Any]]
 
     def check_threads(self) -> None:
         """Raise TurnError if calls that never end hold too many threads."""
@@ -73,11 +74,17 @@ class Ready:
         finally:
             self._answered = monotonic()
         self._logged = None
-        return YES
+        return Fixed(to_json({"status": "ready", **self._details()})) if self._host.details else YES
+
+    def _details(self) -> dict[str, Any]:
+        """The state of what plugins do beside the turns; it never makes the service unready."""
+        found = {name: of() for name, of in self._host.details.items()}
+        return {"details": found} if found else {}
 
     def _no(self, detail: str, why: str) -> Fixed:
         # Log each cause once, since probes ask every few seconds.
         if why != self._logged:
             logger.warning("not ready: %s", why)
         self._logged = why
-        return Fixed(to_json({"status": "not ready", "detail": detail}), 503)
+        body = {"status": "not ready", "detail": detail, **self._details()}
+        return Fixed(to_json(body), 503)

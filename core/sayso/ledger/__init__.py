@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from sayso.ledger.people import Comment, Terms, Vote
+from sayso.wire.canonical import canonical
 from sayso.wire.messages import Kind
 
 T = TypeVar("T")
@@ -53,6 +55,8 @@ class Decision:
     """The approver, the time, the protocol and the address of a decision.
 
     `who` is the authenticated principal, or else the message's `user`; then `claimed` is true.
+    `grant` is the id of the standing grant that made it, if one did.
+    `trace` is the `traceparent` of the request that decided, empty unless an observer gives one.
     """
 
     approved: bool
@@ -63,6 +67,8 @@ class Decision:
     address: str | None = None
     reason: str | None = None
     through_approvals: bool = False
+    grant: str = ""
+    trace: str = ""
 
 
 @dataclass(slots=True)
@@ -83,7 +89,8 @@ class Proposal:
 
     `person` is whose principal proposed it, `terms` what its rule demands, `votes` who has approved
     it while others are still needed, `editors` who has changed its input. An `unattended` call
-    needs nothing of its caller's, so the service may start it. `preview` is the text that the
+    needs nothing of its caller's, so the service may start it. `trace` is the `traceparent` of the
+    request that proposed it, empty unless an observer gives one. `preview` is the text that the
     tool's `preview` made of the proposed input; an edit removes it.
     """
 
@@ -133,6 +140,7 @@ class Proposal:
     earlier: list[str] = field(default_factory=list)
     refusals: int = 0
     rests: float = 0.0
+    trace: str = ""
     preview: str | None = None
 
     @property
@@ -151,6 +159,15 @@ class Proposal:
     def runs(self) -> dict[str, Any]:
         """The input that runs, or has run."""
         return self.input if self.edited is None else self.edited
+
+    @property
+    def seen(self) -> str:
+        """The digest of everything that an approver reads before the decision: the input that would
+        run and its revision, the other bound fields, and the demands of the rule. An approval names
+        it to say what its author saw."""
+        rule, needed = (self.terms.rule, self.terms.quorum) if self.terms else ("", 1)
+        said = [self.id, self.revision, self.runs, self.bound, rule, needed]
+        return f"sha256:{sha256(canonical(said)).hexdigest()}"
 
     @property
     def order(self) -> tuple[float, int]:
@@ -313,6 +330,12 @@ class Transaction(Protocol):
         `after` (`created`, `position` and id). Their contents are not read."""
         ...
 
+    def due(self, limit: int = 1_000) -> list[str]:
+        """The ids of at most `limit` calls that time has ended: PENDING and APPROVED ones that
+        expire at `now` or earlier, and EXECUTING ones whose lease does. `Ledger.settle` records
+        that."""
+        ...
+
     def put(self, proposal: Proposal) -> None:
         """Insert the proposal, or replace the one with its id."""
         ...
@@ -332,6 +355,12 @@ class Transaction(Protocol):
     def note(self, name: str, text: str | None) -> None:
         """Keep a note under this name, in place of the one before; None removes it. Names are
         printable ASCII."""
+        ...
+
+    def swap(self, name: str, old: str | None, new: str | None) -> bool:
+        """Replace the note under this name if its text is still `old`, and return whether it was;
+        None stands for no note, in one of the two places. If it was, nobody else can change the
+        note before the transaction ends."""
         ...
 
     def append_log(self, chain: int, entry: dict[str, Any]) -> None:

@@ -42,7 +42,7 @@ class Choice:
     - `copy`: it repeats an earlier message of the history, and decides nothing.
     - `message`: the index of the message with a command; `ordinal`: the number of equal commands
       before it there.
-    - `seen`: the revision that its approver was shown, if the caller states it.
+    - `seen`: the digest of what its approver was shown (`Proposal.seen`), if the caller states it.
     """
 
     id: str | None
@@ -58,7 +58,7 @@ class Choice:
     message: int = 0
     ordinal: int = 0
     why: str | None = None
-    seen: int | None = None
+    seen: str | None = None
 
 
 class Conversation(NamedTuple):
@@ -204,7 +204,7 @@ class Decided:
         if choice.input is not None and not self.changed(choice, row):
             return False
         if choice.seen is not None:
-            return choice.seen != row.revision
+            return choice.seen != row.seen
         return choice.input is not None and _digest(row, choice.input) in row.earlier
 
     def unseen(self) -> set[str]:

@@ -47,6 +47,10 @@ class Freezing:
             self._read = time.monotonic()
         return self.now
 
+    def words(self, row: Proposal) -> str:
+        """Why the approved call does not start, if that is because of a stop; else empty."""
+        return self.now.words(row) if self.now is not None else ""
+
     def freeze(self, tx: Transaction, who: str | None, reason: str) -> Frozen:
         """Stop all starts."""
         frozen = Frozen(who, tx.now, reason)

@@ -81,6 +81,7 @@ def log(tx: Transaction, event: str, row: Proposal) -> None:
             "protocol": given.protocol,
             "address": given.address,
         }
+        entry |= {"grant": given.grant} if given.grant else {}
     if row.edited is not None:
         entry["edited"] = digest(row.edited)
     if row.output is not None:

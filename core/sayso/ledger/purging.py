@@ -66,7 +66,8 @@ async def purged(
     def batch(tx: Transaction, limit: int) -> tuple[int, int, int]:
         return tx.purge(
             contents_before=now - retention,
-            turns_before=now - ttl,
+            # A recorded reply states outputs, too.
+            turns_before=now - min(retention, ttl),
             log_before=None if log_retention is None else now - log_retention,
             limit=limit,
         )

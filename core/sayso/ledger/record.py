@@ -40,6 +40,7 @@ from sayso.ledger.choices import (
 from sayso.ledger.claiming import Claiming
 from sayso.ledger.claims import suspend_again
 from sayso.ledger.freezing import Freezing
+from sayso.ledger.grants import Granting
 from sayso.ledger.holdings import Holdings
 from sayso.ledger.lease import Lease
 from sayso.ledger.lease_clock import LeaseClock
@@ -92,6 +93,7 @@ class Ledger:
         self._writes = Writes(store)
         self._claiming = Claiming(store, self._rules, self._lease, self._writes, held)
         self.freezing = Freezing()
+        self.grants = Granting(store, self._rules, self.freezing)
 
     def visible(self, row: Proposal | Pending, who: Requester) -> bool:
         """Whether the proposal exists for `who`."""
@@ -473,8 +475,9 @@ class Ledger:
     async def purge(
         self, retention: float, log_retention: float | None = None
     ) -> tuple[int, int, int]:
-        """Remove contents older than `retention` seconds, turns that ended `ttl` seconds ago, and
-        rows of the record and its log older than `log_retention`, if that is given.
+        """Remove contents older than `retention` seconds, turns that ended `retention` or `ttl`
+        seconds ago, whichever is shorter, and rows of the record and its log older than
+        `log_retention`, if that is given.
 
         Returns the numbers of contents, turns, and rows of the record and the log.
         """

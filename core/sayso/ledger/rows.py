@@ -71,6 +71,16 @@ _TURNS = _Table(
     ("state", "owner", "lease", "ended", "doc"),
 )
 _NEWEST = f"{SELECT}1 = 1 ORDER BY p.created DESC, p.position DESC, p.id DESC LIMIT 1"
+_DUE = " UNION ALL ".join(
+    f"SELECT doc FROM sayso_proposals WHERE state = '{state}' AND {until} <= ?"
+    for state, until in (("PENDING", "ended"), ("APPROVED", "ended"), ("EXECUTING", "lease"))
+)
+_DUE = f"{_DUE} LIMIT ?"
+_NEW_NOTE = (
+    "INSERT INTO sayso_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING RETURNING key"
+)
+_DROP_NOTE = "DELETE FROM sayso_meta WHERE key = ? AND value = ? RETURNING key"
+_SWAP_NOTE = "UPDATE sayso_meta SET value = ? WHERE key = ? AND value = ? RETURNING key"
 _PUT_CONTENTS = _upsert("sayso_contents", ("id", "doc"))
 
 
@@ -166,6 +176,10 @@ class SqlTransaction:
             for row in [loads(doc)]
         ]
 
+    def due(self, limit: int = 1_000) -> list[str]:
+        found = self._db.read(_DUE, [self.now, self.now, self.now, limit])
+        return [loads(doc)["id"] for (doc,) in found]
+
     def put(self, proposal: Proposal) -> None:
         doc, contents = dump_proposal(proposal)
         owner = proposal.owner
@@ -221,6 +235,19 @@ class SqlTransaction:
         else:
             self._write(SET_META, (name, text))
 
+    def swap(self, name: str, old: str | None, new: str | None) -> bool:
+        if self._db.reading:
+            raise MustWrite
+        self.wrote = True
+        match old, new:
+            case None, str():
+                found = self._db.read(_NEW_NOTE, (name, new))
+            case str(), None:
+                found = self._db.read(_DROP_NOTE, (name, old))
+            case _:
+                found = self._db.read(_SWAP_NOTE, (new, name, old))
+        return bool(found)
+
     def append_log(self, chain: int, entry: dict[str, Any]) -> None:
         if self._db.reading:
             raise MustWrite
@@ -253,6 +280,14 @@ class SqlTransaction:
             _given(self._purge_log, log_before, limit)
             + _given(self._purge_rows, log_before, limit),
         )
+
+    def select(self, sql: str, values: Sequence[object]) -> list[Row]:
+        """All rows of the answer, for a backup."""
+        return self._db.read(sql, values)
+
+    def execute(self, sql: str, values: Sequence[object]) -> None:
+        """Execute a statement, to restore a backup."""
+        self._write(sql, values)
 
     def touch(self) -> None:
         """Write something that says nothing, and read what was written last."""

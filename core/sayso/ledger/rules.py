@@ -45,7 +45,7 @@ NOT_RUN = (
 )
 _OUTDATED = (
     "the input was changed: revision {} is what would run; decide on that one, and send its input, "
-    "or its number as 'seen'"
+    "or its digest as 'seen'"
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -77,10 +78,16 @@ def connect(url: str) -> Store:
     return open_store(url, Path.cwd(), state_dir(Config()))
 
 
-def ledger_of(config: Config, agent: str | None = None, *, for_callable: bool = False) -> Ledger:
+def ledger_of(
+    config: Config,
+    agent: str | None = None,
+    *,
+    for_callable: bool = False,
+    seen: Callable[[Store], Store] | None = None,
+) -> Ledger:
     """The ledger that `[approvals]` configures, not yet open; of all agents if none is named.
 
-    Raises ConfigError.
+    It uses what `seen` makes of the store. Raises ConfigError.
     """
     given = config.approvals
     url = given.ledger or "sqlite://"
@@ -93,7 +100,7 @@ def ledger_of(config: Config, agent: str | None = None, *, for_callable: bool = 
             f"{config.server.workers}; use 'sqlite://' or 'postgresql://...'"
         )
     return Ledger(
-        store,
+        store if seen is None else seen(store),
         ttl=given.ttl,
         lease=given.lease,
         deciders=given.deciders,

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from sayso.ledger import Proposal, Transaction
@@ -11,6 +10,7 @@ from sayso.ledger.choices import Choice, Requester, name_of, would_start
 from sayso.ledger.log import append, digest
 from sayso.ledger.people import Terms, Vote
 from sayso.principals import Principal, is_agent, person_of
+from sayso.wire.messages import Approval
 
 WORDS = {
     "AGENT": "an agent decides nothing; a person has to",
@@ -118,22 +118,33 @@ def votes(row: Proposal) -> dict[str, Any]:
     return {"needed": row.terms.quorum, "given": len(by), "by": by, "of": row.terms.approvers}
 
 
+def needed_approvals(call: Proposal | Approval) -> str:
+    """A sentence on who has approved a pending call and who is still needed, if a rule names
+    people; empty for any other call."""
+    stated = votes(call) if isinstance(call, Proposal) else call.votes
+    if not stated:
+        return ""
+    missing = stated["needed"] - stated["given"]
+    others = f" of {', '.join(map(_readable, stated['of']))}" if stated["of"] else ""
+    needed = "one approval" if missing == 1 else f"{missing} approvals"
+    if not stated["by"]:
+        return f"It needs {needed}{others}."
+    named = ", ".join(map(str, stated["by"]))
+    more = "one more approval" if missing == 1 else f"{missing} more approvals"
+    return f"It was approved by {named}; it needs {more}{others}."
+
+
 def standing(row: Proposal) -> str:
     """A text with the persons who have approved a call that waits for others, and with those still
     needed."""
     if row.terms is None or not row.votes:
         return ""
-    missing = row.terms.quorum - len(row.votes)
-    named = ", ".join(str(vote.person or vote.who) for vote in row.votes)
-    others = f" of {', '.join(_readable(row.terms))}" if row.terms.approvers else ""
-    more = "one more approval" if missing == 1 else f"{missing} more approvals"
-    return f"{row.name} was approved by {named}; it needs {more}{others}."
+    return needed_approvals(row).replace("It was", f"{row.name} was", 1)
 
 
-def _readable(terms: Terms) -> Iterator[str]:
-    for each in terms.approvers:
-        group = each.startswith(_GROUP)
-        yield f"the group {each.removeprefix(_GROUP)}" if group else each
+def _readable(approver: str) -> str:
+    group = approver.startswith(_GROUP)
+    return f"the group {approver.removeprefix(_GROUP)}" if group else approver
 
 
 def _of_people(terms: Terms) -> bool:

@@ -20,6 +20,12 @@ def stream_of(model: Model, code: UserCode) -> Callable[[Ask], AsyncIterator[Mod
     return None
 
 
+async def events_later(ask: Ask, model: Model, code: UserCode) -> AsyncIterator[ModelEvent]:
+    """The events of `events_of`, which is called when the first one is asked for."""
+    async for event in await events_of(model, ask, code):
+        yield event
+
+
 async def events_of(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelEvent]:
     """The events of a user's model whose `stream` may block before its events."""
 

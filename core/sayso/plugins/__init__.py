@@ -132,7 +132,15 @@ class Plugins:
     @property
     def public_paths(self) -> frozenset[str]:
         """The paths of static files that the active plugins make public."""
-        named = [getattr(a.plugin, "public_paths", ()) for a in self._active]
+        return self._paths("public_paths")
+
+    @property
+    def signed_paths(self) -> frozenset[str]:
+        """The paths whose requests the active plugins authenticate by a signature."""
+        return self._paths("signed_paths")
+
+    def _paths(self, name: str) -> frozenset[str]:
+        named = [getattr(active.plugin, name, ()) for active in self._active]
         return frozenset(path for paths in named for path in paths)
 
     @property
@@ -236,7 +244,8 @@ class Plugins:
                 f"{text} has no hooks; mark its functions with @hookimpl, or name a subclass "
                 "of Plugin"
             )
-        check_paths(getattr(plugin, "public_paths", ()), text)
+        for name in ("public_paths", "signed_paths"):
+            check_paths(getattr(plugin, name, ()), text, name)
         return hooks
 
     def _finish(self) -> None:

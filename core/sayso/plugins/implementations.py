@@ -13,6 +13,7 @@ from sayso import hookspecs
 from sayso.errors import PluginError, StartupError, counted, named, nearest
 from sayso.hookspecs import HOOKS, PROJECT
 from sayso.plugins.deadlines import Overdue, interrupted
+from sayso.wire.traces import raised_at
 
 MEND = "mend the plugin, take it out of the configuration, or uninstall it"
 """The way out if an implementation failed at the start."""
@@ -61,7 +62,7 @@ class Impl(NamedTuple):
             raise
         except BaseException as error:
             raise PluginError(
-                f"{self.described}: {self.hook} raised {named(error)}; {MEND}"
+                f"{self.described}: {self.hook} raised {named(error)}{raised_at(error)}; {MEND}"
             ) from error
 
     def _now(self, **available: Any) -> Any:
@@ -103,13 +104,13 @@ def checked_hooks(plugin: object, marks: Marks, described: str) -> tuple[str, ..
     return tuple(dict.fromkeys(hooks))
 
 
-def check_paths(paths: Any, described: str) -> None:
-    """Refuse `public_paths` that are not a collection of paths: of a single text, each letter would
+def check_paths(paths: Any, described: str, name: str) -> None:
+    """Refuse paths that are not a collection of paths: of a single text, each letter would
     be one."""
     several = isinstance(paths, list | tuple | set | frozenset)
     if not several or not all(isinstance(path, str) and path.startswith("/") for path in paths):
         raise PluginError(
-            f"{described} has public_paths that are no list of paths; write ('/page.html',)"
+            f"{described} has {name} that are no list of paths; write ('/page.html',)"
         )
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sayso.errors import PluginError, StartupError, counted, named
 from sayso.plugins.deadlines import Overdue, interrupted, watched
 from sayso.plugins.implementations import MEND
+from sayso.wire.traces import raised_at
 
 if TYPE_CHECKING:
     from sayso.hosting import Host
@@ -80,7 +81,7 @@ class _Named(AbstractAsyncContextManager[None]):
                 raise
             if isinstance(error, Overdue) or deadline.expired():
                 raise overdue from error
-            raise self._failed(f"raised {named(error)}") from error
+            raise self._failed(f"raised {named(error)}{raised_at(error)}") from error
 
     async def _enter(self) -> None:
         inner = await self._impl(host=self._host)

@@ -19,6 +19,7 @@ from sayso.plugins.deadlines import Overdue, interrupted
 from sayso.plugins.discovery import BUILT_IN, Choice, Installed, way_out
 from sayso.plugins.implementations import MEND
 from sayso.wire.canonical import copied
+from sayso.wire.traces import raised_at
 
 log = logging.getLogger("sayso.plugins")
 
@@ -33,8 +34,10 @@ class Plugin:
       check each request by `check_access`, and the start prints their token without `[auth]`.
     - `public_paths`: paths of static files that are public: GET and HEAD of them are answered
       without authentication.
-    - `page`: the one of these that a person should see first. `/` leads there, unless something
-      else is served at `/`.
+    - `signed_paths`: paths of the plugin's routes that are reached without authentication, since
+      the plugin itself checks a signature of each request.
+    - `page`: the one of `public_paths` that a person should see first. `/` leads there, unless
+      something else is served at `/`.
     """
 
     name: str = ""
@@ -42,6 +45,7 @@ class Plugin:
     own_process: ClassVar[bool] = False
     decides_by_id: ClassVar[bool] = False
     public_paths: tuple[str, ...] = ()
+    signed_paths: tuple[str, ...] = ()
     page: str | None = None
 
     class Settings(Section):
@@ -122,7 +126,8 @@ def _repair(choice: Choice) -> str:
 
 def broken(choice: Choice, failure: str, error: BaseException) -> PluginError:
     """The error for a plugin whose code raised `error`."""
-    return PluginError(f"{described(choice)} {failure}: {named(error)}; {_repair(choice)}")
+    cause = f"{named(error)}{raised_at(error)}"
+    return PluginError(f"{described(choice)} {failure}: {cause}; {_repair(choice)}")
 
 
 def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> BaseModel:

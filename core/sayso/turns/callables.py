@@ -15,7 +15,7 @@ from sayso.decisions.deed import carrying_out, platform_of_call
 from sayso.decisions.execution import change_of, record, state_of
 from sayso.decisions.settling import Settled
 from sayso.decisions.starts import NOT_STARTED
-from sayso.errors import AgentError, Blocked, Busy, ModelError, Silence, TurnTimeout
+from sayso.errors import AgentError, Blocked, Busy, Exhausted, ModelError, Silence, TurnTimeout
 from sayso.gate import Outcome
 from sayso.ledger import Proposal, State
 from sayso.ledger.beginnings import CallNotStarted
@@ -35,10 +35,10 @@ from sayso.wire.messages import (
     ExecutedToolCall,
 )
 from sayso.wire.traces import cut
-from sayso.workers.abandoned import Watched
+from sayso.workers.abandoned import Watched, described
 from sayso.workers.code import is_coroutine_function
 
-_ANSWERS = (AgentError, ModelError, Blocked, Busy, Silence, TurnTimeout)
+_ANSWERS = (AgentError, ModelError, Blocked, Busy, Exhausted, Silence, TurnTimeout)
 """Exceptions of a callable that already say how the turn ends."""
 _FAILED = "Error: the agent failed while it carried this out"
 """The outcome of calls during which a callable raised: its error is in the log, since callers must
@@ -99,7 +99,7 @@ async def _carry_out(given: Given, out: Output) -> tuple[Said, Settled]:
     for grant in grants:
         grant.spend()
     is_async = is_coroutine_function(engine.agent.function)
-    watched = Watched(engine.gate.abandoned, engine.agent.name, is_async, is_tool=False)
+    watched = Watched(engine.code.abandoned, described(engine.agent.function), is_async)
     work = asyncio.ensure_future(_carried(given, watched, out))
     if not (await asyncio.wait({work}, timeout=given.request.left))[0]:
         await _give_up(given, watched, work)

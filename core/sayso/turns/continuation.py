@@ -16,6 +16,7 @@ from sayso.decisions.starts import NOT_STARTED, latest, words
 from sayso.errors import Busy
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Decided
+from sayso.ledger.texts import load_terms
 from sayso.ledger.voting import standing
 from sayso.turns.ending import Answer
 from sayso.turns.outcomes import outcomes_of
@@ -25,6 +26,7 @@ from sayso.turns.request import Request
 from sayso.turns.settle import caught_up
 from sayso.wire.messages import AgentMessage
 from sayso.wire.session import Session
+from sayso.workers.abandoned import described
 from sayso.workers.code import is_async_generator_function, is_coroutine_function
 from sayso.workers.places import Place
 
@@ -84,7 +86,9 @@ async def replay(
     await out.write(reply.content)
     if stale:
         await out.write(f"\n\n{stale}" if reply.content else stale)
-    pending = [Proposal(**row) for row in recorded["proposals"]]
+    pending = [
+        Proposal(**{**row, "terms": load_terms(row.get("terms"))}) for row in recorded["proposals"]
+    ]
     return request, Answer(recorded["stop_reason"], settled, pending, reply=reply)
 
 
@@ -172,6 +176,7 @@ def _shown(request: Request, decided: Decided, out: Output) -> Request:
 async def _place(request: Request) -> Place:
     function = request.engine.agent.function
     is_async = is_coroutine_function(function) or is_async_generator_function(function)
+    request.engine.code.abandoned.admit(described(function))
     try:
         place = request.engine.code.place(is_async=is_async)
     except RuntimeError:

@@ -36,7 +36,7 @@ from sayso.wire.session import Session
 
 _STATED = (
     "id kind name input turn index call_id created expires description input_description intent"
-    " agent source context"
+    " agent source context revision terms"
 ).split()
 
 
@@ -95,7 +95,7 @@ async def suspended(
         from_callable=request.engine.agent.function is not None,
     )
     if out.held:
-        await _alter_texts(request, proposals, descriptions=turn.from_callable)
+        await alter_texts(request, proposals, descriptions=turn.from_callable)
     for i, p in enumerate(proposals):
         p.turn, p.index = turn.id, i
         p.conversation, p.reference = key, reference
@@ -108,7 +108,7 @@ async def suspended(
     return Answer("approval_required", settled, proposals, turn, reply)
 
 
-async def _alter_texts(
+async def alter_texts(
     request: Request, proposals: Sequence[Proposal], *, descriptions: bool
 ) -> None:
     """Let the response interceptors alter the agent's words about its proposals, as they alter its
@@ -127,6 +127,9 @@ async def finish(request: Request, answer: Answer, out: Output) -> None:
     last, pending = done(request, answer.stop, answer.reply), answer.pending
     if out.model_calls and (usage := counted(out.model_calls)):
         last.meta_data["usage"] = usage
+    if out.granted:
+        _state_grants(last, out)
+        await out.write(_words_of_grants(out))
     stated = proposal_events(pending, plain=request.caller.plain) if pending else []
     ending: list[Event] = [*stated, last]
     altered = None
@@ -147,10 +150,28 @@ async def finish(request: Request, answer: Answer, out: Output) -> None:
     await out.finish(ending, altered)
 
 
+def _state_grants(last: Done, out: Output) -> None:
+    """State the calls that ran under standing grants."""
+    last.meta_data["granted"] = [
+        {"id": row.id, "name": row.name, "grant": row.decision.grant, "who": row.decision.who}
+        for row in out.granted
+        if row.decision is not None
+    ]
+
+
+def _words_of_grants(out: Output) -> str:
+    said = dict.fromkeys((r.name, r.decision and r.decision.who) for r in out.granted)
+    named = ", ".join(f"{name} by one of {who}" for name, who in said)
+    words = f"(Allowed by standing grants: {named}.)"
+    return f"\n\n{words}" if out.text else words
+
+
 async def finish_blocked(request: Request, error: Blocked, out: Output) -> None:
     """End the turn with a guard's text in place of its reply."""
     last = done(request, "blocked")
     last.meta_data["blocked"] = {"code": error.code}
+    if out.granted:
+        _state_grants(last, out)
     if out.model_calls and (usage := counted(out.model_calls)):
         last.meta_data["usage"] = usage
     out.drop()
@@ -162,7 +183,10 @@ async def finish_blocked(request: Request, error: Blocked, out: Output) -> None:
 async def finish_silently(request: Request, out: Output) -> None:
     """End the turn without a reply."""
     out.drop()
-    await out.finish([done(request, "silent")])
+    last = done(request, "silent")
+    if out.granted:
+        _state_grants(last, out)
+    await out.finish([last])
 
 
 async def report_before_failing(request: Request, out: Output) -> None:

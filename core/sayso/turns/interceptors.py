@@ -9,7 +9,7 @@ from typing import Any
 from sayso.conversation import approvals
 from sayso.decisions.execution import change_of, state_of
 from sayso.decisions.settling import look
-from sayso.errors import AgentError, Blocked, InvalidRequest, Silence
+from sayso.errors import AgentError, Blocked, Exhausted, InvalidRequest, Silence
 from sayso.ledger import OPEN, Proposal
 from sayso.ledger.choices import Choice
 from sayso.plugins.implementations import Impl
@@ -168,10 +168,10 @@ def _keep_session(
 
 async def _call(request: Request, bound: Callable[[], Any], plugin: str) -> Any:
     """The result of an interceptor; each error that it raises, except for Blocked and Silence,
-    becomes an AgentError."""
+    becomes an AgentError. Raises Exhausted if too many of its calls never end."""
     try:
         return await request.engine.call_hook(bound, plugin)
-    except (Blocked, Silence, AgentError):
+    except (Blocked, Silence, AgentError, Exhausted):
         raise
     except Exception as error:
         raise AgentError(f"an interceptor of plugin {plugin!r} failed") from error

@@ -49,6 +49,8 @@ class Gathered:
     down every run of the garbage collector.
     """
 
+    shows_status = False
+
     def __init__(self) -> None:
         self._events: list[Event] = []
         self._pieces: list[str] = []
@@ -110,9 +112,11 @@ class Output:
         self._held: list[Event] | None = [] if held else None
         self._outcomes: dict[type[Event], Event] = {}
         self._closed = False
-        self.shows_status = not isinstance(sink, Gathered)
+        self.shows_status = getattr(sink, "shows_status", True)
         """Whether anybody can see a status line; if not, none need be made."""
         self.text: list[str] = []
+        self.granted: list[Proposal] = []
+        """The calls that this turn has run under standing grants."""
 
     @cached_property
     def carried_out(self) -> dict[str, Proposal]:

@@ -34,15 +34,15 @@ class Proposing:
         for name in ("intent", "preview"):
             fields[name] = mask(fields.get(name), request.secrets)
         agent, platform = request.engine.agent, request.context.stated_platform
-        name, given = fields["name"], fields["input"]
-        tool = None if fields["kind"] == "command" else agent.tools.get(name)
+        kind, name, given = fields["kind"], fields["name"], fields["input"]
+        tool = None if kind == "command" else agent.tools.get(name)
         policy, sent = request.engine.gate.policy, fields.get("sent") or given
         return proposal(
             request.who,
             agent=agent.id,
             context=self._place,
             terms=policy.terms(name, tool, sent, given, platform),
-            unattended=stands_alone(tool, platform, request.context.request_fields),
+            unattended=stands_alone(agent, kind, name, platform, request.context.request_fields),
             **fields,
         )
 

@@ -120,8 +120,9 @@ async def platform_in(engine: Engine, more: Sequence[Message]) -> PlatformContex
     """The platform context, whose secrets are then known to masking."""
     platform = platform_of(more)
     if platform.kubeconfig or platform.aws_credentials:
-        limits = engine.limits
-        await asyncio.to_thread(know_secrets, platform, limits.secrets, limits.secrets_size)
+        bounds = engine.limits.secrets, engine.limits.secrets_size
+        if not platform.are_known(*bounds):
+            await asyncio.to_thread(know_secrets, platform, *bounds)
     return platform
 
 

@@ -31,7 +31,7 @@ async def settle(request: Request, out: Output) -> Settled:
 
     known = Settled(known=reported_in(request.received.messages))
     settled = await settling.settle(deciding(request, out), known, prepare, out.unrecorded)
-    if request.blank and not request.context.has_decision:
+    if not request.context.has_decision:
         settled = await _once_ended(request, settled)
     out.decided = settled.decided
     return caught_up(request, settled)
@@ -39,7 +39,7 @@ async def settle(request: Request, out: Output) -> Settled:
 
 async def _once_ended(request: Request, settled: Settled) -> Settled:
     """The decisions once the calls have ended that the messages show and that the service, or
-    another request, runs: an empty message asks what has become of them."""
+    another request, runs: the model answers a text, or an empty message, with their outcomes."""
     rows = settled.decided.rows
     running = [id_ for id_ in request.shown if id_ in rows and rows[id_].state == "EXECUTING"]
     if not running:

@@ -18,6 +18,7 @@ from sayso.models import Call, Result, Text, Turn
 from sayso.policy import forbidden
 from sayso.tools import Tool
 from sayso.tools.results import ToolResult, images_of
+from sayso.turns.granted import run_granted
 from sayso.turns.output import Output
 from sayso.turns.proposals import Proposing
 from sayso.turns.request import Request
@@ -72,7 +73,19 @@ class RequestedCalls:
             ran.append(await self._run(*now[0]))
         elif now:
             ran = await asyncio.gather(*(self._run(call, tool) for call, tool in now))
-        self.results = ran if not refused else self._in_order([*ran, *refused])
+        granted = await self._granted()
+        others = [*refused, *granted]
+        self.results = ran if not others else self._in_order([*ran, *others])
+
+    async def _granted(self) -> list[Result]:
+        """The results of the calls that standing grants approve; the others stay proposals."""
+        outcomes = await run_granted(self.request, self.proposals, self.out)
+        if not outcomes:
+            return []
+        ran = [(p, outcomes[p.id]) for p in self.proposals if p.id in outcomes]
+        self.proposals = [p for p in self.proposals if p.id not in outcomes]
+        calls = {call.id: call for call in self.calls}
+        return [_result(calls[p.call_id], outcome) for p, outcome in ran]
 
     def _in_order(self, results: Sequence[Result]) -> list[Result]:
         known = {result.call_id: result for result in results}

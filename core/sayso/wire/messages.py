@@ -6,8 +6,10 @@ left out of dumps when they are None; fields that it calls null stay.
 
 # Without `from __future__ import annotations`: pydantic would compile its strings at each start.
 
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from threading import Lock
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -104,6 +106,10 @@ Revision = Annotated[int, BeforeValidator(_whole), Field(strict=True, ge=1)]
 """The number of an input of a call: 1 is the proposed one, each change makes the next."""
 
 
+Seen = Annotated[str, Field(strict=True, max_length=200)]
+"""The digest of what an approver was shown, as the proposal states it."""
+
+
 class Command(Wire):
     """A terminal command, suggested (`execute` false) or approved."""
 
@@ -114,7 +120,7 @@ class Command(Wire):
     intent: str | None = Field(default=None, exclude_if=_absent)
     rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
     reason: str | None = Field(default=None, exclude_if=_absent)
-    seen: Revision | None = Field(default=None, exclude_if=_absent)
+    seen: Seen | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedCommand(Wire):
@@ -137,7 +143,7 @@ class ToolCall(Wire):
     intent: str | None = Field(default=None, exclude_if=_absent)
     rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
     reason: str | None = Field(default=None, exclude_if=_absent)
-    seen: Revision | None = Field(default=None, exclude_if=_absent)
+    seen: Seen | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedToolCall(Wire):
@@ -152,7 +158,8 @@ class ExecutedToolCall(Wire):
 class Approval(Wire):
     """A proposal of either kind in one shape (design, section 7).
 
-    `revision` counts its inputs; a decision names with `seen` the one that its approver was shown.
+    `revision` counts its inputs. `seen` is the digest of everything that an approver is shown; a
+    decision names the one that its approver saw.
     """
 
     id: str
@@ -167,7 +174,7 @@ class Approval(Wire):
     bound: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
     reason: str | None = Field(default=None, exclude_if=_absent)
     revision: Revision | None = Field(default=None, exclude_if=_absent)
-    seen: Revision | None = Field(default=None, exclude_if=_absent)
+    seen: Seen | None = Field(default=None, exclude_if=_absent)
     votes: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
     preview: str | None = Field(default=None, exclude_if=_absent)
 
@@ -219,11 +226,45 @@ class _Known:
     """The secrets of a platform context and the fields they were found in; its repr shows
     neither."""
 
-    __slots__ = ("of", "secrets")
+    __slots__ = ("count", "of", "secrets", "size")
 
-    def __init__(self, of: tuple[object, ...], secrets: Secrets) -> None:
+    def __init__(self, of: tuple[object, ...], values: Iterable[str]) -> None:
+        found = set(values)
         self.of = of
-        self.secrets = secrets
+        self.secrets = Secrets.of(found)
+        self.count = len(found)
+        self.size = sum(len(value.encode("utf-8", "surrogatepass")) for value in found)
+
+
+class _Recent:
+    """The secrets of the last few contexts: a client sends the same context with each message, and
+    finding the secrets in it takes longer than a small turn."""
+
+    MOST = 32
+    LONGEST = 256 * 1024
+    """Most characters of all forms of the secrets of one context that is kept."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[object, ...], _Known] = OrderedDict()
+        self._lock = Lock()
+
+    def find(self, of: tuple[object, ...]) -> _Known | None:
+        with self._lock:
+            known = self._known.get(of)
+            if known is not None:
+                self._known.move_to_end(of)
+            return known
+
+    def keep(self, known: _Known) -> None:
+        if sum(map(len, known.secrets)) > self.LONGEST:
+            return
+        with self._lock:
+            self._known[known.of] = known
+            if len(self._known) > self.MOST:
+                self._known.popitem(last=False)
+
+
+_RECENT = _Recent()
 
 
 class PlatformContext(Wire):
@@ -245,12 +286,27 @@ class PlatformContext(Wire):
         """Each secret value of this context in each form, longest first, for masking."""
         if not (self.platform_token or self.kubeconfig or self.aws_credentials):
             return NO_SECRETS
-        # Cached: a turn asks many times, and finding them takes time.
-        of = (self.platform_token, self.kubeconfig, tuple(in_credentials(self.aws_credentials)))
-        known = self.__dict__.get("_known")
-        if known is None or known.of != of:
-            known = self.__dict__["_known"] = _Known(of, Secrets.of(self.secret_values()))
+        known, of = self._found()
+        if known is None:
+            known = self.__dict__["_known"] = _Known(of, self.secret_values())
+            _RECENT.keep(known)
         return known.secrets
+
+    def are_known(self, most: int, size: int) -> bool:
+        """Whether `secrets()` takes no time, and finds at most `most` values of at most `size`
+        bytes."""
+        known, _ = self._found()
+        return known is not None and known.count <= most and known.size <= size
+
+    def _found(self) -> tuple[_Known | None, tuple[object, ...]]:
+        # An interceptor may have changed the fields since the secrets were found.
+        of = (self.platform_token, self.kubeconfig, tuple(in_credentials(self.aws_credentials)))
+        known: _Known | None = self.__dict__.get("_known")
+        if known is None or known.of != of:
+            known = _RECENT.find(of)
+            if known is not None:
+                self.__dict__["_known"] = known
+        return known, of
 
     def secret_values(self) -> Iterator[str]:
         """Each secret value as it was sent, and those inside the kubeconfig."""

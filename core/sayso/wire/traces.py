@@ -3,17 +3,29 @@ secrets."""
 
 from __future__ import annotations
 
+import logging
+import os
 import traceback
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
 
-from sayso.errors import ToolInputError, message_of
+from sayso.errors import ToolInputError, counted, message_of
 from sayso.wire.lenient_json import encodable
 from sayso.wire.masking import mask
 
 _LONGEST_ERROR = 500
 _LONGEST_TRACE = 64 * 2**10
 _SHOWN_MEMBERS = 5
+_SEARCHED = 100
+_OURS = f"{Path(__file__).resolve().parent.parent}{os.sep}"
+_LIBRARY = Path(os.__file__).resolve().parent
+_FOLDED = (
+    _OURS,
+    *(f"{_LIBRARY / name}" for name in ("asyncio", "concurrent", "threading.py", "contextvars.py")),
+)
+"""The beginnings of the names of files whose frames are folded."""
 
 
 def error_text(error: BaseException, secrets: Sequence[str]) -> str:
@@ -65,7 +77,9 @@ def _trace(error: BaseException) -> str:
         chain[id(cause)] = cause
         cause = cause.__cause__ or cause.__context__
     if max(len(message_of(each)) for each in chain.values()) < _LONGEST_TRACE:
-        return "".join(traceback.format_exception(error))
+        whole = logging.getLogger("sayso").isEnabledFor(logging.DEBUG)
+        shown = traceback.TracebackException.from_exception(error)
+        return "".join((shown if whole else _folded(shown)).format())
     # The lines of the stack trace are split further by `splitlines`.
     parts = [
         f"{''.join(traceback.format_tb(each.__traceback__))}{type(each).__name__}: "
@@ -73,6 +87,52 @@ def _trace(error: BaseException) -> str:
         for each in reversed(chain.values())
     ]
     return "\n".join(parts)
+
+
+class _Folded(traceback.StackSummary):
+    """A stack in which frames of Sayso and of the event loop are one line, but for the last one."""
+
+    def format(self, **how: Any) -> list[str]:
+        """The lines of the stack."""
+        if not self:
+            return super().format(**how)
+        lines: list[str] = []
+        *before, last = self
+        for folds, frames in groupby(before, lambda frame: frame.filename.startswith(_FOLDED)):
+            several = list(frames)
+            if folds:
+                number = sum(frame.filename.startswith(_OURS) for frame in several)
+                if number:
+                    lines.append(f"  ... {counted(number, 'frame')} of Sayso\n")
+            else:
+                lines += traceback.StackSummary.from_list(several).format(**how)
+        return [*lines, *traceback.StackSummary.from_list([last]).format(**how)]
+
+
+def _folded(shown: traceback.TracebackException) -> traceback.TracebackException:
+    """`shown` with folded stacks, those of its causes and members as well."""
+    waiting: list[traceback.TracebackException | None] = [shown]
+    while waiting:
+        each = waiting.pop()
+        if each is not None and not isinstance(each.stack, _Folded):
+            each.stack = _Folded(each.stack)
+            waiting += [
+                each.__cause__,
+                each.__context__,
+                *(getattr(each, "exceptions", None) or ()),
+            ]
+    return shown
+
+
+def raised_at(error: BaseException) -> str:
+    """The place in a plugin's or an agent's code where `error` was raised, as " (FILE, line N)";
+    empty if there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({error.filename}, line {error.lineno})"
+    frames = reversed(traceback.extract_tb(error.__traceback__, limit=-_SEARCHED))
+    inner = (frame for frame in frames if not frame.filename.startswith((*_FOLDED, "<")))
+    found = next(inner, None)
+    return f" ({found.filename}, line {found.lineno})" if found else ""
 
 
 def hide(error: BaseException, secrets: Sequence[str]) -> None:

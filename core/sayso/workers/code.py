@@ -13,6 +13,7 @@ from types import AsyncGeneratorType, FunctionType, MethodType
 from typing import Any, TypeVar
 
 from sayso.workers import Channel, Workers
+from sayso.workers.abandoned import Watched, watched_function
 from sayso.workers.forks import leave_fork
 from sayso.workers.loop import may_block_here
 from sayso.workers.places import LoopPlace, Place, ThreadPlace
@@ -48,19 +49,24 @@ def _gives(fn: Any, flag: int, says_so: Callable[[Any], bool]) -> bool:
 
 
 class UserCode:
-    """Calls plain functions on threads and async ones on worker loops."""
+    """Calls plain functions on threads and async ones on worker loops.
+
+    A plain function whose caller was cancelled, and that goes on, is one of the `abandoned` calls.
+    """
 
     def __init__(self, workers: Workers) -> None:
         self.workers = workers
+        self.abandoned = workers.abandoned
 
-    async def call(self, fn: Callable[..., Any], *args: Any) -> Any:
+    async def call(self, fn: Callable[..., Any], *args: Any, watched: Watched | None = None) -> Any:
         """The result of `fn(*args)`, awaited if it is awaitable; its exception is passed on.
+        `watched` as for `in_thread`.
 
         A CancelledError without a cancellation of the task is raised as RuntimeError.
         """
         try:
             if not is_coroutine_function(fn):
-                return await self.in_thread(fn, *args)
+                return await self.in_thread(fn, *args, watched=watched)
             if not may_block_here():
                 return await self.workers.spawn(lambda: fn(*args))
             value = await fn(*args)
@@ -81,9 +87,14 @@ class UserCode:
         async def awaited() -> tuple[Any, Context]:
             return await _with_context(fn(*args))
 
-        is_async = is_coroutine_function(fn)
-        bound = awaited if is_async else functools.partial(_with_context_in_thread, fn, *args)
-        call = self.call(bound) if place is None else self.in_place(place, bound)
+        if is_coroutine_function(fn):
+            call = self.call(awaited) if place is None else self.in_place(place, awaited)
+        elif place is None:
+            watched = watched_function(self.abandoned, fn)
+            bound = functools.partial(watched.run, _with_context_in_thread, fn, *args)
+            call = self.call(bound, watched=watched)
+        else:
+            call = self.in_place(place, functools.partial(_with_context_in_thread, fn, *args))
         started: tuple[Any, Context] = await call
         return started
 
@@ -95,10 +106,12 @@ class UserCode:
                 variable.set(setting)
         return value
 
-    async def in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
+    async def in_thread(
+        self, fn: Callable[..., Any], *args: Any, watched: Watched | None = None
+    ) -> Any:
         """The result of the plain function `fn`, awaited on a worker loop if it is awaitable; its
-        exception is passed on."""
-        result = await self.workers.threads.run(fn, *args)
+        exception is passed on. `watched` is given if `fn` itself says when it begins and ends."""
+        result = await self._on_thread(fn, *args, watched=watched)
         if inspect.isawaitable(result):
             awaitable = result
             return await self.workers.spawn(lambda: _await(awaitable))
@@ -127,7 +140,20 @@ class UserCode:
         """The result of a plain function that is usually quick, such as a validator."""
         if may_block_here():
             return fn(*args)
-        return await self.workers.threads.run(fn, *args)
+        checked: T = await self._on_thread(fn, *args)
+        return checked
+
+    async def _on_thread(
+        self, fn: Callable[..., Any], *args: Any, watched: Watched | None = None
+    ) -> Any:
+        if watched is None:
+            watched = watched_function(self.abandoned, fn)
+            fn = functools.partial(watched.run, fn)
+        try:
+            return await self.workers.threads.run(fn, *args)
+        except asyncio.CancelledError:
+            watched.abandon()
+            raise
 
     def items(
         self,
@@ -155,9 +181,11 @@ class UserCode:
         channel: Channel[T] = Channel(_AHEAD, size=_size)
         wanted = Event()
         channel.on_space = wanted.set
+        watched = watched_function(self.abandoned, iterator)
 
         def pump() -> None:
             error: BaseException | None = None
+            watched.begin()
             try:
                 for item in iterator:
                     if channel.cancelled:
@@ -172,6 +200,7 @@ class UserCode:
                 leave_fork(caught)
                 error = caught if isinstance(caught, Exception) else contained(caught)
             finally:
+                watched.end()
                 channel.close(error)
 
         own = context or copy_context()
@@ -183,6 +212,7 @@ class UserCode:
                     yield item
         finally:
             channel.cancel()
+            watched.abandon()
 
     async def _spawned(
         self, iterator: AsyncIterator[T], context: Context | None, place: Place | None

@@ -118,7 +118,7 @@ class WorkerLoop:
         self._then = then
         self.loop = new_event_loop()
         try:
-            self.loop.set_default_executor(Executor(self._threads))
+            self.loop.set_default_executor(Executor(self._threads, self._workers.abandoned))
             self.box = mailbox(self.loop)
             self._thread.start()
         except RuntimeError:

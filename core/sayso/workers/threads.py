@@ -13,6 +13,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
+from sayso.workers.abandoned import SECOND, Abandoned, Watched, described
 from sayso.workers.forks import leave_fork, own_forks
 from sayso.workers.mailbox import mailbox
 from sayso.workers.running import contained
@@ -61,6 +62,11 @@ class Threads:
     def alive(self) -> bool:
         """Whether any thread still runs, not counting those of abandoned calls."""
         return len(self._threads) > self._lent
+
+    @property
+    def count(self) -> int:
+        """The number of threads."""
+        return len(self._threads)
 
     def lend(self, by: int) -> None:
         """Allow one thread more, or no longer, in place of one whose call was abandoned."""
@@ -129,19 +135,21 @@ class Executor(ThreadPoolExecutor):
     The standard one has few threads, and the end of the process waits for them.
     """
 
-    def __init__(self, threads: Threads) -> None:
+    def __init__(self, threads: Threads, abandoned: Abandoned) -> None:
         super().__init__(1)
         self._pool = threads
+        self._abandoned = abandoned
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[T]:
         """A future of `fn(*args, **kwargs)`."""
-        future: futures.Future[T] = futures.Future()
+        watched = Watched(self._abandoned, partial(described, fn, args), False, patience=SECOND)
+        future = _WatchedFuture[T](watched)
 
         def job() -> None:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                result = fn(*args, **kwargs)
+                result = watched.run(fn, *args, **kwargs)
             except BaseException as error:
                 future.set_exception(_settable(error))
             else:
@@ -152,6 +160,21 @@ class Executor(ThreadPoolExecutor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Do nothing: the threads outlive the loop."""
+
+
+class _WatchedFuture(futures.Future[T]):
+    """The future of a call of user code; the call is abandoned if it is cancelled too late."""
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__()
+        self._watched = watched
+
+    def cancel(self) -> bool:
+        """Cancel the call if it has not begun, else abandon it."""
+        cancelled = super().cancel()
+        if not cancelled:
+            self._watched.abandon()
+        return cancelled
 
 
 def call_of(fn: Callable[..., T], *args: Any) -> tuple[Callable[[], None], asyncio.Future[T]]:

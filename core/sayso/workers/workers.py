@@ -13,6 +13,7 @@ from time import monotonic, process_time
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from sayso.workers.abandoned import Abandoned
 from sayso.workers.loop import WorkerLoop, current_worker
 from sayso.workers.mailbox import Mailbox, mailbox, wake_waiter
 from sayso.workers.running import Running
@@ -63,6 +64,7 @@ class Workers:
         """Whether to look for waiting turns from time to time, in case a loop is blocked."""
         self.threads = Threads(threads, idle_seconds, self._one_ended)
         self._engine_threads = Threads(threads, idle_seconds)
+        self.abandoned = Abandoned(self.lend)
         self._lock = threading.Lock()
         self._loops: list[WorkerLoop] = []
         self.server: Mailbox | None = None

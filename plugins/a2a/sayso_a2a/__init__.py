@@ -7,6 +7,7 @@
 interface.md, "Endpoints" and rule 7; design, section 10.
 """
 
+import os
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -40,6 +41,10 @@ __all__ = [
     "send_artifact",
     "working",
 ]
+
+
+# The SDK would make dozens of spans for each message, all named after its own methods.
+os.environ.setdefault("OTEL_INSTRUMENTATION_A2A_SDK_ENABLED", "false")
 
 
 class A2A(Plugin):

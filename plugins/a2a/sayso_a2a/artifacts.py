@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sayso.trees import rebuilt
+
 Json = dict[str, Any]
 _EXACT = 2.0**53
 
@@ -110,11 +112,9 @@ def _line(part: Mapping[str, Any]) -> str:
 
 def whole(value: Any) -> Any:
     """JSON with integers restored: protobuf has only doubles."""
-    match value:
-        case float() if value.is_integer() and abs(value) <= _EXACT:
-            return int(value)
-        case dict():
-            return {name: whole(item) for name, item in value.items()}
-        case list():
-            return [whole(item) for item in value]
-    return value
+    return rebuilt(value, _whole)
+
+
+def _whole(leaf: Any) -> Any:
+    exact = isinstance(leaf, float) and leaf.is_integer() and abs(leaf) <= _EXACT
+    return int(leaf) if exact else leaf

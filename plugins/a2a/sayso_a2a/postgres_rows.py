@@ -43,6 +43,7 @@ _GET = (
 _SILENT = (
     "SELECT owner, id, context, state, updated, body, lease FROM sayso_a2a_rows "
     "WHERE adapter = %s AND state = ANY(%s) AND lease < %s AND expires > %s "
+    "AND updated >= %s "
     "ORDER BY updated DESC LIMIT 1000"
 )
 _PUT = (
@@ -87,6 +88,9 @@ class PostgresRows:
             raise PluginError(
                 f"the A2A tasks cannot be kept beside the ledger: {error.__cause__}"
             ) from None
+        except PluginError:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Close the connections after what was asked of them is done."""
@@ -128,11 +132,12 @@ class PostgresRows:
 
         await self._run(work)
 
-    async def silent(self, states: Sequence[str]) -> list[Row]:
-        """The newest thousand tasks in these states that no process has leased."""
+    async def silent(self, states: Sequence[str], since: int = 0) -> list[Row]:
+        """The newest thousand tasks in these states that no process has leased, and that were
+        changed at `since` or later."""
 
         def work(db: Connection, now: float) -> list[Row]:
-            found = db.execute(_SILENT, (self._adapter, list(states), now, now)).fetchall()
+            found = db.execute(_SILENT, (self._adapter, list(states), now, now, since)).fetchall()
             return [_row(_text(owner), _text(id), rest, now) for owner, id, *rest in found]
 
         return await self._run(work)
@@ -166,8 +171,12 @@ class PostgresRows:
             tcp_user_timeout=5000,
             application_name="sayso-a2a",
         )
+        lost: Connection | None = getattr(self._own, "db", None)
+        if lost is not None:
+            self._open.remove(lost)
         self._own.db = db
-        self._open = [each for each in self._open if not each.closed] + [db]
+        # Several threads connect at once: each changes the list in one step of its own.
+        self._open.append(db)
         return db
 
     def _make_tables(self, db: Connection, now: float) -> None:

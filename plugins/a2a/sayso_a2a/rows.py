@@ -81,8 +81,9 @@ class TaskStore(Protocol):
         """Prolong the leases of the tasks `ids` that have one; 0 seconds end them."""
         ...
 
-    async def silent(self, states: Sequence[str]) -> list[Row]:
-        """The newest thousand tasks in these states that no process has leased."""
+    async def silent(self, states: Sequence[str], since: int = 0) -> list[Row]:
+        """The newest thousand tasks in these states that no process has leased, and that were
+        changed at `since` or later (nanoseconds since 1970)."""
         ...
 
 
@@ -161,15 +162,16 @@ class Rows:
 
         await self._run(work)
 
-    async def silent(self, states: Sequence[str]) -> list[Row]:
-        """The newest thousand tasks in these states that no process has leased."""
+    async def silent(self, states: Sequence[str], since: int = 0) -> list[Row]:
+        """The newest thousand tasks in these states that no process has leased, and that were
+        changed at `since` or later."""
         marks = ", ".join("?" * len(states))
 
         def work() -> list[Row]:
             found = self._connection.execute(
                 f"select {_COLUMNS} as lease from tasks where adapter = ? and state in ({marks}) "
-                "and lease < ? order by updated desc limit 1000",
-                (self._adapter, *states, time.time()),
+                "and lease < ? and updated >= ? order by updated desc limit 1000",
+                (self._adapter, *states, time.time(), since),
             )
             return [Row(*row) for row in found]
 

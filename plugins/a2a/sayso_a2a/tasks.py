@@ -27,7 +27,6 @@ from sayso_a2a.settings import Approvals
 from sayso_a2a.task import (
     BUSY,
     LEASE,
-    SWEEP_EVERY,
     Task,
     denied,
     ended,
@@ -39,7 +38,7 @@ from sayso_a2a.task import (
 )
 from sayso_a2a.turned import Turned
 from sayso_a2a.waiting import CANCELED, DENIED, decided_elsewhere, started, withdraw
-from sayso_a2a.watching import Watch
+from sayso_a2a.watching import LOOK_EVERY, Looks, Watch
 
 logger = logging.getLogger("sayso.a2a")
 
@@ -116,15 +115,17 @@ class Tasks:
         return after
 
     async def _watch_those_left(self) -> None:
+        looks = Looks()
         while True:
             try:
-                for row in await self._rows.silent(["input-required"]):
+                since = int(looks.since() * 1e9)
+                for row in await self._rows.silent(["input-required"], since):
                     task = Task.model_validate_json(row.body)
                     ids = [proposal.id for proposal in proposals_of(task.messages)]
                     self._watch.take_up(task.id, task.owner, ids)
             except Exception:
                 logger.exception("the tasks that wait could not be looked through")
-            await asyncio.sleep(SWEEP_EVERY)
+            await asyncio.sleep(LOOK_EVERY)
 
     async def _decided(self, owner: str, id: str, decisions: list[Json]) -> None:
         """Continue a task whose calls were decided elsewhere, unless somebody else has."""

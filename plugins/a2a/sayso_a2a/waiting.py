@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from sayso import Approval, Caller, Host, Proposal, visible
+from sayso import Approval, Caller, Host, Proposal, needed_approvals, visible
 from sayso_a2a.settings import Approvals
 
 CANCELED = "the task was canceled"
@@ -41,7 +41,10 @@ def _line(proposal: Approval) -> str:
     why = f" ({_prose(proposal.intent)})" if proposal.intent else ""
     about = f": {_prose(proposal.description)}" if proposal.description else ""
     input = visible(json.dumps(proposal.input, ensure_ascii=False), strict=True)
-    return f"- {proposal.name} {input}{about}{why} [ID {proposal.id}]"
+    needed = _prose(needed_approvals(proposal))
+    return " ".join(
+        filter(None, [f"- {proposal.name} {input}{about}{why}", needed, f"[ID {proposal.id}]"])
+    )
 
 
 def _prose(text: str) -> str:

@@ -17,8 +17,35 @@ MOST = 1_000
 _PAUSE = 60.0
 _LONG = 3600.0
 
+LOOK_EVERY = 3.0
+"""Seconds between two looks for tasks that have begun to wait in another process."""
+_SWEEP = 60.0
+"""Seconds between two looks at all waiting tasks."""
+_APART = 60.0
+"""Seconds by which the clocks of two machines may differ."""
+
 GoOn = Callable[[str, str, list[Json]], Awaitable[None]]
 """Continues a task: its owner, its id, and the decisions on its calls."""
+
+
+class Looks:
+    """The times of the looks at the tasks that wait in the store.
+
+    A look finds those that changed since the one before, so that a task goes on at once although
+    the process that began it has died. Each minute one finds all of them.
+    """
+
+    def __init__(self) -> None:
+        self._swept = self._looked = 0.0
+
+    def since(self) -> float:
+        """The time from which on tasks may be new to this look (seconds since 1970); 0 for all."""
+        now = time.monotonic()
+        passed, self._looked = now - self._looked, now
+        if not self._swept or now - self._swept > _SWEEP:
+            self._swept = now
+            return 0.0
+        return time.time() - passed - _APART
 
 
 class Watch:
@@ -118,7 +145,7 @@ def _caller(owner: str) -> Caller:
 
 def _decision(row: Proposal) -> Json:
     """The decision on a call, in the form of a message on its task."""
-    decision: Json = {"id": row.id, "type": row.kind, "seen": row.revision}
+    decision: Json = {"id": row.id, "type": row.kind, "seen": row.seen}
     if row.state != "REJECTED":
         return {**decision, "execute": True}
     reason = row.decision.reason if row.decision else None

@@ -351,7 +351,7 @@ def test_errors_of_the_store_are_not_told_to_callers(
         monkeypatch.setattr(store, name, broken)
     for method, params in (
         ("GetTask", {"id": "x"}),
-        ("ListTasks", {}),
+        ("ListTasks", {"contextId": "x"}),
         ("CancelTask", {"id": "x"}),
     ):
         error = Rpc(served)(method, **params)["error"]
@@ -376,6 +376,7 @@ uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), **settings)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("adapter", "count"), [("simple", 3000), ("a2a", 1000)])
 def test_thousands_of_sends_leave_memory_flat(
     tmp_path: Path, adapter: str, count: int, unused_port: int

@@ -82,7 +82,8 @@ def test_task_that_is_canceled_after_a_restart_is_changed_then_and_states_no_pro
         canceled = rpc("CancelTask", id=task["id"])["result"]
         kept = rpc("GetTask", id=task["id"])["result"]
         since = other["status"]["timestamp"]
-        found = rpc("ListTasks", statusTimestampAfter=since)["result"]["tasks"]
+        everybodys = Rpc(service, authorization=f"Bearer {service.host.start_token}")
+        found = everybodys("ListTasks", statusTimestampAfter=since)["result"]["tasks"]
     for shown in (canceled, kept):
         assert shown["status"]["state"] == "TASK_STATE_CANCELED"
         assert "message" not in shown["status"]
@@ -166,7 +167,8 @@ def test_canceled_task_tells_the_outcome_of_an_approved_call_that_had_begun(
         approving.join(PATIENCE)
         wait_for(lambda: "deployed web" in words(rpc("GetTask", id=task["id"])["result"]))
         for service in (here, there):
-            found = Rpc(service)("ListTasks", includeArtifacts=True)["result"]["tasks"]
+            wanted = {"contextId": task["contextId"], "includeArtifacts": True}
+            found = Rpc(service)("ListTasks", **wanted)["result"]["tasks"]
             assert [words(each) for each in found] == [
                 words(rpc("GetTask", id=task["id"])["result"])
             ]

@@ -130,6 +130,31 @@ def test_task_of_two_processes_goes_on_once(tmp_path: Path, cluster: Cluster) ->
     assert [said["role"] for said in done["history"]] == ["ROLE_USER", "ROLE_AGENT", "ROLE_USER"]
 
 
+@pytest.mark.parametrize("database", [False, True], ids=["file", "database"])
+def test_task_of_a_process_that_is_gone_goes_on_soon_in_another_one(
+    tmp_path: Path, cluster: Cluster, database: bool
+) -> None:
+    options: dict[str, Any] = {"adapter": "both"}
+    if database:
+        pytest.importorskip("aiosqlite")
+        options["database"] = f"sqlite+aiosqlite:///{tmp_path}/tasks.db"
+    config = configured(tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db", **options)
+    with running(cluster.agent, config) as there:
+        rpc, path = Rpc(there), "/a2a/tasks"
+        # It has looked through the store by now.
+        wait_for(lambda: rpc("GetTask", id="unknown")["error"])
+        with running(cluster.agent, config) as here:
+            task = Rpc(here).task("delete web")
+            simple = here.send("delete db")
+        for call in (*proposals(task), *simple["metadata"]["tool_calls"]):
+            decide(there, call["id"], APPROVED)
+        # Much sooner than the next look at all tasks, after a minute.
+        wait_for(lambda: state(rpc, task) == "TASK_STATE_COMPLETED", 25)
+        url = f"{path}/{simple['task_id']}"
+        wait_for(lambda: there.http.get(url).json()["status"] == "completed", 25)
+    assert sorted(cluster.deleted) == ["db", "web"]
+
+
 @pytest.mark.parametrize("approvals", ["inbox", "deny"])
 def test_caller_cannot_decide_where_decisions_are_made_elsewhere(
     serve: Serve, cluster: Cluster, approvals: str

@@ -33,8 +33,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.json_format import ParseDict
 
-from sayso import Config
-from sayso_a2a.official.notifying import Screening, notifying_client
+from sayso import Config, Screening
+from sayso_a2a.official.notifying import notifying_client
 
 CREATE = "CreateTaskPushNotificationConfig"
 
@@ -313,6 +313,7 @@ def test_refused_address_leaves_nothing_behind(serve: Serve, cluster: Cluster) -
     assert refused["error"]["code"] == -32602
     listed = rpc("ListTaskPushNotificationConfigs", taskId=task["id"])["result"]
     assert not listed.get("configs")
+    rpc = Rpc(rpc.service, authorization=f"Bearer {rpc.service.host.start_token}")
     assert len(rpc("ListTasks")["result"]["tasks"]) == 1
 
 

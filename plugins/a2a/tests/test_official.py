@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from a2a_services import (
     PATIENCE,
@@ -19,6 +20,7 @@ from a2a_services import (
     Scripted,
     Serve,
     Service,
+    answer,
     configured,
     events,
     message,
@@ -41,6 +43,7 @@ from sayso import (
     Message,
     RequestContext,
     Silence,
+    Text,
     tool,
 )
 from sayso_a2a import Artifact, incoming, reply, send_artifact, working
@@ -621,7 +624,9 @@ def test_rest_answers_application_json(service: Service) -> None:
         assert got.headers["content-type"] == "application/json"
     assert http.get("/a2a/rest/tasks/unknown", headers=V1).status_code == 404
     assert http.post(f"/a2a/rest/tasks/{task['id']}:cancel", headers=V1).status_code == 400
-    asked = http.get("/a2a/rest/tasks", headers={**V1, "accept": "application/a2a+json"})
+    asked = http.get(
+        "/a2a/rest/tasks?contextId=x", headers={**V1, "accept": "application/a2a+json"}
+    )
     assert asked.headers["content-type"] == "application/a2a+json"
     kind = {**V1, "content-type": "application/a2a+json"}
     sent = json.dumps({"message": message("hello")}).encode()
@@ -932,6 +937,7 @@ def test_database_store_of_the_sdk_keeps_tasks(tmp_path: Path, cluster: Cluster)
     assert not (tmp_path / "state" / "a2a-tasks.db").exists()
 
 
+@pytest.mark.slow
 def test_many_sends_keep_a_bounded_number_of_tasks(serve: Serve, cluster: Cluster) -> None:
     service = serve(cluster.agent, adapter="a2a", max_tasks=20)
     rpc = Rpc(service)
@@ -941,3 +947,48 @@ def test_many_sends_keep_a_bounded_number_of_tasks(serve: Serve, cluster: Cluste
     assert code_of(rpc("GetTask", id=first["id"])) == -32001
     handler = service.host.plugins.get("a2a")._adapter(service.host)._handler
     wait_for(lambda: not handler._active_task_registry._active_tasks)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_tool_that_fetches_addresses_finds_no_call_to_approve(
+    serve: Serve, cluster: Cluster, host: str, tmp_path: Path
+) -> None:
+    found: list[httpx.Response] = []
+    base = configured(tmp_path, adapter="a2a").model_dump(exclude_unset=True)
+    config = Config.model_validate({**base, "server": {**base["server"], "host": host}})
+
+    @tool
+    def fetch(path: str) -> str:
+        """Get an address, as a tool for pages of the web would."""
+        found.append(httpx.get(f"{service.url}{path}", headers={"A2A-Version": "1.0"}))
+        return found[-1].text
+
+    def fetching(ask: Ask) -> str | Call:
+        newest = ask.turns[-1].blocks[-1]
+        if isinstance(newest, Text) and newest.text.startswith("fetch "):
+            return Call("call-1", "fetch", {"path": newest.text.split()[1]})
+        return answer(ask)
+
+    agent = Agent(
+        name="kube", model=Scripted(fetching), tools=[*cluster.agent.tools.values(), fetch]
+    )
+    service = serve(agent, config=config)
+    rpc = Rpc(service)
+    task = rpc.task("delete web")
+    (call,) = proposals(task)
+    for path in ("tasks", "tasks?status=TASK_STATE_INPUT_REQUIRED", "tasks?pageSize=1"):
+        rpc.task(f"fetch /a2a/rest/{path}")
+        assert found[-1].status_code == 400
+        assert "contextId" in found[-1].text
+        for id in (call["id"], task["id"], task["contextId"]):
+            assert id not in found[-1].text
+    named = rpc("ListTasks", contextId=task["contextId"])["result"]["tasks"]
+    assert [each["id"] for each in named] == [task["id"]]
+    reader = Rpc(service, authorization=f"Bearer {service.host.start_token}")
+    everything = reader("ListTasks")
+    if host == "127.0.0.1":
+        assert task["id"] in [each["id"] for each in everything["result"]["tasks"]]
+    else:
+        assert everything["error"]["code"] == -32602
+    wrong = Rpc(service, authorization="Bearer wrong")("ListTasks")
+    assert wrong["error"]["code"] == -32602

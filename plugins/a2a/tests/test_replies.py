@@ -63,7 +63,7 @@ def test_words_about_what_waits_are_nothing_that_the_agent_said(rpc: Rpc, cluste
 
 
 def test_extension_that_is_asked_for_is_confirmed(service: Service) -> None:
-    body = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"contextId": "x"}}
     headers = {"A2A-Version": "1.0", "A2A-Extensions": f"https://example.com/other, {EXTENSION}"}
     reported = service.http.post("/a2a/rpc", json=body, headers=headers)
     assert reported.headers["a2a-extensions"] == EXTENSION

@@ -506,6 +506,7 @@ def test_waiting_task_is_decided_through_another_process(config: Config, cluster
         assert cluster.deleted == ["web"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True], ids=["send", "stream"])
 def test_one_of_two_messages_to_two_processes_goes_on_with_a_task(
     config: Config, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, stream: bool
@@ -546,6 +547,7 @@ def test_one_of_two_messages_to_two_processes_goes_on_with_a_task(
     assert cluster.deleted == ["web"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_text_that_waited_for_the_end_of_a_task_is_refused_and_does_not_begin_it_again(
     config: Config, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, stream: bool
@@ -574,6 +576,7 @@ def test_text_that_waited_for_the_end_of_a_task_is_refused_and_does_not_begin_it
     assert "more" not in json.dumps(task)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [None, 0])
 def test_decision_behind_another_message_is_answered_after_its_own_turn(
     config: Config, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, length: int | None
@@ -609,6 +612,7 @@ def test_decision_behind_another_message_is_answered_after_its_own_turn(
     assert cluster.deleted == ["web"]
 
 
+@pytest.mark.slow
 def test_message_to_a_task_that_ends_at_this_moment_is_refused(
     config: Config, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -627,6 +631,7 @@ def test_message_to_a_task_that_ends_at_this_moment_is_refused(
         assert _state(service, task["id"]) == "TASK_STATE_CANCELED"
 
 
+@pytest.mark.slow
 def test_message_to_a_task_that_ends_before_it_is_taken_leaves_no_queue_behind(
     config: Config, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -709,6 +714,7 @@ def workers(request: pytest.FixtureRequest, tmp_path: Path, unused_port: int) ->
         process.wait(PATIENCE)
 
 
+@pytest.mark.slow
 def test_each_worker_follows_a_running_task_to_its_end(workers: str, tmp_path: Path) -> None:
     body = {"message": message("go"), "configuration": {"returnImmediately": True}}
     url = f"{workers}/a2a/rest"

@@ -772,6 +772,7 @@ def test_session_goes_on_with_the_task(serve: Serve) -> None:
     assert service.send("c")["text"] == "1"
 
 
+@pytest.mark.slow
 def test_many_sends_leave_memory_flat(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     # On a slow machine further worker loops would start meanwhile, each with a buffer of 256 KiB.
     monkeypatch.setattr("sayso.workers.workers.LOOK", 2 * PATIENCE)

@@ -21,7 +21,14 @@ class Calls:
 
     async def settled(self, ids: Sequence[str], caller: Any, wait: float) -> list[Any]:
         return [
-            SimpleNamespace(id=id_, kind="tool_call", state=self.state, revision=1, decision=None)
+            SimpleNamespace(
+                id=id_,
+                kind="tool_call",
+                state=self.state,
+                revision=1,
+                seen="sha256:1",
+                decision=None,
+            )
             for id_ in ids
         ]
 
@@ -60,7 +67,9 @@ def test_call_that_cannot_start_has_its_task_continued_ever_more_rarely(
     async def use(watch: Watch, sent: list[Any]) -> None:
         await watch.begin("t", "", ["c"])
         await settle()
-        assert sent == [("t", [{"id": "c", "type": "tool_call", "seen": 1, "execute": True}])]
+        assert sent == [
+            ("t", [{"id": "c", "type": "tool_call", "seen": "sha256:1", "execute": True}])
+        ]
         for passed, tries in ((59, 1), (2, 2), (60, 2), (61, 3), (121, 3), (121, 4)):
             clock.now += passed
             watch.take_up("t", "", ["c"])

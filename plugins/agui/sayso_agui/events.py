@@ -15,6 +15,7 @@ from sayso import (
     IntermittentUpdate,
     Proposal,
     TextDelta,
+    needed_approvals,
     outcomes_of,
     sse_frame,
 )
@@ -149,10 +150,11 @@ class Events:
         tool = self._host.agent.tools.get(row.name)
         if row.kind == "tool_call" and tool is not None and tool.editable:
             properties["editedArgs"] = {"type": "object"}
+        about = row.intent or row.description or f"Run {row.name}?"
         shown: Json = {
             "id": row.id,
             "reason": "tool_call",
-            "message": row.intent or row.description or f"Run {row.name}?",
+            "message": " ".join(filter(None, [about, needed_approvals(row)])),
             "toolCallId": row.id,
             "responseSchema": {
                 "type": "object",

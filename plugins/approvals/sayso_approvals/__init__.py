@@ -6,6 +6,8 @@
     GET  /approvals/log              the log, for auditors
     POST /approvals/decisions        several decisions
     POST /approvals/freeze           stop all starts, or let calls start again
+    GET  /approvals/grants           the standing grants; a POST gives one
+    DELETE /approvals/grants/{id}    revoke a grant
     GET  /approvals/{id}             one call, whole; `?wait=30` waits until it changes
     POST /approvals/{id}/decision    approve or reject it
     POST /approvals/{id}/comments    add a comment
@@ -18,6 +20,7 @@ from starlette.routing import Route, Router
 
 from sayso import Host, Plugin, hookimpl
 from sayso_approvals.endpoint import Endpoint
+from sayso_approvals.grants import GrantPaths
 from sayso_approvals.inbox import Inbox
 
 __all__ = ["Approvals"]
@@ -33,7 +36,7 @@ class Approvals(Plugin):
     @hookimpl
     def register_routes(self, host: Host) -> Router:
         """The router with all paths."""
-        inbox = Inbox(host)
+        inbox, grants = Inbox(host), GrantPaths(host)
         paths = {
             "/approvals": {"GET": inbox.listed},
             "/approvals/summary": {"GET": inbox.summary},
@@ -41,6 +44,8 @@ class Approvals(Plugin):
             "/approvals/log": {"GET": inbox.log},
             "/approvals/decisions": {"POST": inbox.decide_several},
             "/approvals/freeze": {"POST": inbox.freeze},
+            "/approvals/grants": {"GET": grants.listed, "POST": grants.give},
+            "/approvals/grants/{id}": {"DELETE": grants.revoke},
             "/approvals/{id}": {"GET": inbox.one},
             "/approvals/{id}/decision": {"POST": inbox.decide},
             "/approvals/{id}/comments": {"POST": inbox.comment},

@@ -60,6 +60,34 @@ class FreezeBody(Body):
     reason: Annotated[str, Field(max_length=500)] = ""
 
 
+class Place(Body):
+    """The fields of the platform context that a standing grant binds."""
+
+    tenant_name: str | None = None
+    k8s_namespace: str | None = None
+    platform_base_url: str | None = None
+
+
+class GrantBody(Body):
+    """A standing grant: `uses` calls of the holder within `seconds`.
+
+    `call` names a recorded call whose tool, input, requester and context are meant unless stated
+    here. `arguments` is the whole input, or with `match` "pattern" a text with `*`, `?` and
+    `[abc]`, or a value, for each argument. `context` has the fields that calls must state.
+    """
+
+    call: str | None = None
+    tool: str | None = None
+    arguments: dict[str, Any] | None = None
+    match: Literal["exact", "pattern"] = "exact"
+    holder: Annotated[str, Field(min_length=1, max_length=400)] | None = None
+    context: Place | None = None
+    uses: Annotated[int, Field(ge=1, le=1_000)]
+    seconds: Annotated[int, Field(ge=1, le=30 * 86_400)]
+    reason: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+GRANT = BodyReader(GrantBody, unique=True)
 FREEZE = BodyReader(FreezeBody, unique=True)
 DECISION = BodyReader(DecisionBody, unique=True)
 DECISIONS = BodyReader(DecisionsBody, unique=True)

@@ -6,7 +6,8 @@ from typing import Any, NotRequired
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from sayso_approvals import bodies, shapes
+from sayso import GrantShown, ShownCall, ShownItem
+from sayso_approvals import bodies
 
 Operation = dict[str, Any]
 
@@ -14,7 +15,7 @@ Operation = dict[str, Any]
 class Listed(TypedDict):
     """A page of calls; `next` is the `cursor` of the following page, null at the end."""
 
-    approvals: list[shapes.Item]
+    approvals: list[ShownItem]
     next: str | None
 
 
@@ -42,13 +43,19 @@ class Summary(TypedDict):
     frozen: FrozenShown | None
 
 
+class Granted(TypedDict):
+    """The standing grants that exist for the caller, the newest first."""
+
+    grants: list[GrantShown]
+
+
 class Result(TypedDict):
     """The result of one of several decisions: the call, or the error that this decision alone would
     get."""
 
     id: str
     status: int
-    approval: NotRequired[shapes.Item]
+    approval: NotRequired[ShownItem]
     error: NotRequired[dict[str, Any]]
 
 
@@ -121,8 +128,11 @@ _RESUME = {
 _REFUSALS = {
     "401": "the credentials are missing or wrong",
     "403": "AUTH_REQUIRED without authentication on an address that others reach; else AGENT, "
-    "NOT_AN_APPROVER, OWN_REQUEST, NOT_THE_REQUESTER, NOT_A_PERSON or NOT_AN_AUDITOR",
+    "NOT_AN_APPROVER, OWN_REQUEST, NOT_THE_REQUESTER, NOT_A_PERSON or NOT_AN_AUDITOR; for "
+    "grants also GRANTS_OFF, QUORUM, DENIED, NOT_GRANTABLE or NOT_FOUND",
     "404": "there is no such call for this caller",
+    "413": "the body is larger than limits.body",
+    "415": "the body is not application/json",
     "422": "a parameter, the body or the decision is refused: approval_changed, "
     "approval_expired, approval_conflict, approval_not_allowed, approval_reason_required",
     "428": "an approval without `seen`",
@@ -137,15 +147,18 @@ _PATHS: Mapping[tuple[str, str], tuple[str, Any, Any, list[dict[str, Any]]]] = {
     ),
     ("/approvals/decisions", "POST"): ("Decides several", Results, bodies.DecisionsBody, []),
     ("/approvals/freeze", "POST"): ("Stops all starts", Freeze, bodies.FreezeBody, []),
+    ("/approvals/grants", "GET"): ("Lists standing grants", Granted, None, []),
+    ("/approvals/grants", "POST"): ("Gives a standing grant", GrantShown, bodies.GrantBody, []),
+    ("/approvals/grants/{id}", "DELETE"): ("Revokes a standing grant", GrantShown, None, []),
     ("/approvals/{id}", "GET"): (
         "Shows one call, or waits for a change",
-        shapes.Detail,
+        ShownCall,
         None,
         _WAIT,
     ),
-    ("/approvals/{id}/decision", "POST"): ("Decides", shapes.Detail, bodies.DecisionBody, []),
-    ("/approvals/{id}/comments", "POST"): ("Comments", shapes.Detail, bodies.CommentBody, []),
-    ("/approvals/{id}/withdraw", "POST"): ("Takes back", shapes.Detail, bodies.WithdrawBody, []),
+    ("/approvals/{id}/decision", "POST"): ("Decides", ShownCall, bodies.DecisionBody, []),
+    ("/approvals/{id}/comments", "POST"): ("Comments", ShownCall, bodies.CommentBody, []),
+    ("/approvals/{id}/withdraw", "POST"): ("Takes back", ShownCall, bodies.WithdrawBody, []),
 }
 
 

@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sayso import Caller, Host, LogPage, Proposal, Transaction
+from sayso import Caller, Host, LogPage, Proposal, Transaction, iso
 from sayso_approvals.feed import READ, Feed
-from sayso_approvals.shapes import iso
 
 BEAT = 15.0
 """Seconds after which a comment keeps the connection alive."""

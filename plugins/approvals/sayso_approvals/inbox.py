@@ -6,22 +6,22 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sayso import (
-    BodyReader,
     Caller,
     Host,
     InvalidRequest,
     Principal,
     Proposal,
     Ruling,
-    read_body,
+    iso,
+    shown_call,
+    shown_item,
     standard_error,
 )
-from sayso_approvals import listing, shapes
+from sayso_approvals import listing
 from sayso_approvals.bodies import (
     COMMENT,
     DECISION,
@@ -34,8 +34,10 @@ from sayso_approvals.bodies import (
 )
 from sayso_approvals.events import events
 from sayso_approvals.feed import Feed
+from sayso_approvals.reading import body_of
 from sayso_approvals.refusals import NotAllowed, NotFound, SeenRequired
 from sayso_approvals.replies import reply
+from sayso_approvals.shapes import etag, view
 
 LONGEST = 60
 """Seconds that a request may wait for a change."""
@@ -56,7 +58,7 @@ class Inbox:
         """A page of calls that exist for the caller."""
         wanted = listing.Wanted.of(request.query_params)
         page = await listing.page(self.host, wanted, caller)
-        shown = [shapes.item(self.host, row, caller) for row in page.calls]
+        shown = [shown_item(row, view(self.host, caller)) for row in page.calls]
         return reply({"approvals": shown, "next": page.next})
 
     async def summary(self, request: Request, caller: Caller) -> Response:
@@ -66,14 +68,14 @@ class Inbox:
         mine, oldest = 0, None
         async for row in listing.each(self.host, _OPEN, caller):
             counts[row.state] += 1
-            if shapes.is_mine(self.host, row, caller):
+            if view(self.host, caller).may_decide(row):
                 mine += 1
                 oldest = min(oldest or row.created, row.created)
-        since = None if oldest is None else shapes.iso(oldest)
+        since = None if oldest is None else iso(oldest)
         stopped = await self.host.record.frozen()
         frozen = stopped and {
             "who": stopped.who,
-            "at": shapes.iso(stopped.at),
+            "at": iso(stopped.at),
             "reason": stopped.reason,
         }
         return reply({"counts": counts, "mine": mine, "oldest": since, "frozen": frozen})
@@ -88,8 +90,8 @@ class Inbox:
             until = time.monotonic() + wait
             row = await self._found(request, caller)
             # Without a tag, it waits for a change from now on.
-            known = known or shapes.etag(row)
-            while shapes.etag(row) == known and not self.host.stopping:
+            known = known or etag(row)
+            while etag(row) == known and not self.host.stopping:
                 left = until - time.monotonic()
                 if left <= 0 or follower.lost:
                     break
@@ -107,19 +109,19 @@ class Inbox:
 
     async def decide(self, request: Request, caller: Caller) -> Response:
         """The decision on one call; returns the call in its new state."""
-        body = await self._body(request, DECISION)
+        body = await body_of(self.host, request, DECISION)
         row = await self._found(request, caller)
         return self._detail(await self._decided(row, body, caller), caller)
 
     async def decide_several(self, request: Request, caller: Caller) -> Response:
         """Several decisions: all of them in one transaction, or each by itself."""
-        body = await self._body(request, DECISIONS)
+        body = await body_of(self.host, request, DECISIONS)
         answer = self._all if body.mode == "all" else self._each
         return reply({"results": await answer(body, caller)})
 
     async def freeze(self, request: Request, caller: Caller) -> Response:
         """All starts are stopped, or allowed again."""
-        body = await self._body(request, FREEZE)
+        body = await body_of(self.host, request, FREEZE)
         who = caller.principal
         is_person = isinstance(who, Principal) and who.person is not None and who.kind != "agent"
         if self.host.guarded and not is_person:
@@ -132,7 +134,7 @@ class Inbox:
 
     async def comment(self, request: Request, caller: Caller) -> Response:
         """Add a comment; returns the call in its new state."""
-        body = await self._body(request, COMMENT)
+        body = await body_of(self.host, request, COMMENT)
         await self._found(request, caller)
         id_ = request.path_params["id"]
         if (row := await self.host.record.comment(id_, caller, body.text)) is None:
@@ -142,9 +144,9 @@ class Inbox:
 
     async def withdraw(self, request: Request, caller: Caller) -> Response:
         """The caller withdraws its own call; returns the call in its new state."""
-        body = await self._body(request, WITHDRAW)
+        body = await body_of(self.host, request, WITHDRAW)
         row = await self._found(request, caller)
-        if not shapes.is_own(row, caller):
+        if not view(self.host, caller).owns(row):
             raise NotAllowed("NOT_THE_REQUESTER")
         await self.host.calls.withdraw([row.id], caller, body.reason)
         self.feed.look()
@@ -175,7 +177,7 @@ class Inbox:
                 "id": event.id,
                 "chain": event.row.chain,
                 "seq": event.row.seq,
-                "at": shapes.iso(event.row.at),
+                "at": iso(event.row.at),
                 "entry": event.row.entry,
                 "previous": event.row.previous,
                 "hash": event.row.hash,
@@ -189,12 +191,6 @@ class Inbox:
             return await self.host.record.log(cursor, limit)
         except ValueError as error:
             raise InvalidRequest.at(["query", "cursor"], "value_error", str(error)) from None
-
-    async def _body(self, request: Request, reader: BodyReader[Any]) -> Any:
-        limits = self.host.config.limits
-        raw = await read_body(request.scope, request.receive, limits.body)
-        made: BaseModel = reader.read(raw, limits.nesting, limits.values)
-        return made
 
     async def _found(self, request: Request, caller: Caller) -> Proposal:
         row = await self.host.calls.look(request.path_params["id"], caller)
@@ -213,7 +209,7 @@ class Inbox:
             reason=body.reason or None,
             input=row.runs if body.approve else None,
             edited=body.input,
-            seen=row.revision if body.approve else None,
+            seen=body.seen if body.approve else None,
             run=False,
         )
         if body.comment:
@@ -225,11 +221,11 @@ class Inbox:
         """Refuse a decision that the caller may not make, or on a call that is no longer in the
         state that the caller saw."""
         barred = self.host.record.barred(row, caller) if row.state == "PENDING" else ""
-        if barred and (body.approve or not shapes.is_own(row, caller)):
+        if barred and (body.approve or not view(self.host, caller).owns(row)):
             raise NotAllowed(barred)
         if body.approve and body.seen is None:
             raise SeenRequired
-        if body.approve and row.state == "PENDING" and body.seen != shapes.seen(row):
+        if body.approve and row.state == "PENDING" and body.seen != row.seen:
             text = "the call is not what you have seen any more; look at it again"
             raise InvalidRequest.at(["body", "seen"], "approval_changed", text)
 
@@ -264,14 +260,14 @@ class Inbox:
         return row
 
     def _detail(self, row: Proposal, caller: Caller, known: str | None = None) -> Response:
-        tag = shapes.etag(row)
+        tag = etag(row)
         if tag == known:
             return Response(status_code=304, headers={"etag": tag})
-        return reply(shapes.detail(self.host, row, caller), {"etag": tag})
+        return reply(shown_call(row, view(self.host, caller)), {"etag": tag})
 
 
 def _done(host: Host, row: Proposal, caller: Caller) -> dict[str, Any]:
-    return {"id": row.id, "status": 200, "approval": shapes.item(host, row, caller)}
+    return {"id": row.id, "status": 200, "approval": shown_item(row, view(host, caller))}
 
 
 def _wait(text: str) -> int:

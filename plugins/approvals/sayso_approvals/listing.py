@@ -8,8 +8,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
-from sayso import Caller, Host, InvalidRequest, Proposal, Transaction
-from sayso_approvals.shapes import is_mine, is_own
+from sayso import Caller, CallFilter, Host, InvalidRequest, Pending, Proposal, Transaction
+from sayso_approvals.shapes import view
 
 State = Literal[
     "PENDING", "APPROVED", "REJECTED", "EXPIRED", "EXECUTING", "DONE", "FAILED", "INDETERMINATE"
@@ -19,6 +19,8 @@ _UNSETTLED = ("PENDING", "APPROVED", "EXECUTING")
 is settled."""
 _SCANNED = 200
 """The number of rows that are read at once, since their contents are in memory together."""
+_POSITIONS = 2_000
+"""The number of pending calls whose places are read at once, without their contents."""
 _MOST = 5_000
 """The largest number of rows that one request reads in the order of age; its cursor continues after
 them."""
@@ -35,15 +37,15 @@ class Wanted:
     state: str = "PENDING"
     sort: Literal["expires", "created"] = "expires"
     limit: int = 50
-    tool: str | None = None
-    kind: str | None = None
-    requester: str | None = None
-    rule: str | None = None
-    text: str | None = None
-    created_after: float | None = None
+    calls: CallFilter = CallFilter(state="PENDING")
     mine: bool = False
     own: bool = False
     cursor: Any = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the list has all pending calls, so that nobody's contents have to be read."""
+        return self == Wanted(sort=self.sort, limit=self.limit, cursor=self.cursor)
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> "Wanted":
@@ -57,12 +59,15 @@ class Wanted:
             state=state,
             sort="expires" if _one_of("sort", sort, sorts) == "expires" else "created",
             limit=_number("limit", query.get("limit", "50")),
-            tool=query.get("tool"),
-            kind=kind and _one_of("kind", kind, ("tool_call", "command")),
-            requester=query.get("requester"),
-            rule=query.get("rule"),
-            text=query.get("q"),
-            created_after=_time(query.get("created_after")),
+            calls=CallFilter(
+                state=None if state in ("ALL", "DECIDED") else state,
+                tool=query.get("tool"),
+                kind=kind and _one_of("kind", kind, ("tool_call", "command")),
+                requester=query.get("requester"),
+                rule=query.get("rule"),
+                text=query.get("q"),
+                created_after=_time(query.get("created_after")),
+            ),
             mine=_one_of("mine", query.get("mine", "false"), ("true", "false")) == "true",
             own=_one_of("own", query.get("own", "false"), ("true", "false")) == "true",
             cursor=_cursor(query.get("cursor")),
@@ -71,20 +76,12 @@ class Wanted:
     def fits(self, host: Host, row: Proposal, caller: Caller) -> bool:
         """Whether the list has this call."""
         return (
-            (self.state in ("ALL", row.state) or self._is_decided(row))
-            and self.tool in (None, row.name)
-            and self.kind in (None, row.kind)
-            and self.requester in (None, row.principal, row.person, row.user)
-            and self.rule in (None, row.terms.rule if row.terms else None)
-            and (self.created_after is None or row.created > self.created_after)
-            and (self.text is None or _holds(row, self.text))
+            self.calls.fits(row)
+            and (self.state != "DECIDED" or row.state != "PENDING")
             and host.record.visible(row, caller)
-            and (not self.mine or is_mine(host, row, caller))
-            and (not self.own or is_own(row, caller))
+            and (not self.mine or view(host, caller).may_decide(row))
+            and (not self.own or view(host, caller).owns(row))
         )
-
-    def _is_decided(self, row: Proposal) -> bool:
-        return self.state == "DECIDED" and row.state != "PENDING"
 
 
 class Page(NamedTuple):
@@ -129,11 +126,10 @@ async def _by_expiry(host: Host, wanted: Wanted, caller: Caller) -> Page:
     principal, so that nobody's calls hide anybody else's."""
     places: dict[str, _Place] = {}
     whose: dict[str, str] = {}
-    async for rows in _scan(host, wanted.state, None):
-        for row in rows:
-            if wanted.fits(host, row, caller):
-                places[row.id] = (row.expires, row.id)
-                whose[row.id] = row.principal or f"@{row.address}"
+    found = _undecided(host, caller) if wanted.is_plain else _fitting(host, wanted, caller)
+    async for row in found:
+        places[row.id] = (row.expires, row.id)
+        whose[row.id] = row.principal or f"@{row.address}"
     order = sorted(places.values())
     begin = _place(wanted.cursor)
     firsts: list[str] = []
@@ -158,6 +154,30 @@ async def _by_expiry(host: Host, wanted: Wanted, caller: Caller) -> Page:
     )
 
 
+async def _undecided(host: Host, caller: Caller) -> AsyncIterator[Pending]:
+    """The pending calls that exist for the caller, read from an index and without contents."""
+    after: tuple[float, int, str] | None = None
+    while True:
+        rows, now = await host.record.read(partial(_pending, after=after))
+        for row in rows:
+            if row.expires > now and host.record.visible(row, caller):
+                yield row
+        if len(rows) < _POSITIONS:
+            return
+        after = (rows[-1].created, rows[-1].position, rows[-1].id)
+
+
+def _pending(tx: Transaction, after: tuple[float, int, str] | None) -> tuple[list[Pending], float]:
+    return tx.pending(after, _POSITIONS), tx.now
+
+
+async def _fitting(host: Host, wanted: Wanted, caller: Caller) -> AsyncIterator[Proposal]:
+    async for rows in _scan(host, wanted.state, None):
+        for row in rows:
+            if wanted.fits(host, row, caller):
+                yield row
+
+
 async def _scan(host: Host, state: str, after: str | None) -> AsyncIterator[list[Proposal]]:
     """The rows in this state, up to date, from the newest on, in parts."""
     any_state = state in ("ALL", "DECIDED")
@@ -173,11 +193,6 @@ async def _scan(host: Host, state: str, after: str | None) -> AsyncIterator[list
 
 def _find(tx: Transaction, state: Any, after: str | None) -> list[Proposal]:
     return tx.find(state=state, after=after, limit=_SCANNED, newest=True)
-
-
-def _holds(row: Proposal, text: str) -> bool:
-    said = [row.name, row.intent, row.description, json.dumps(row.runs, ensure_ascii=False)]
-    return any(text.casefold() in one.casefold() for one in said if one)
 
 
 def _encoded(place: object) -> str:

@@ -12,6 +12,7 @@ from inbox import ANN, AUTH, BOB, BOT, EVE, RAN, Inbox, configured, deleting
 
 from sayso import Agent, Call, ConfigError, tool
 from sayso.testing import Served, scripted, user
+from sayso_approvals import listing
 
 
 def names(answer: Any) -> list[str]:
@@ -91,6 +92,22 @@ def test_first_page_holds_a_call_of_each_who_asked(inbox: Inbox) -> None:
     assert [one["input"]["path"] for one in page["approvals"]] == ["0", "1", "late"]
     rest = inbox.get(f"?limit=3&cursor={page['next']}")
     assert names(rest) == ["2", "3", "4"]
+
+
+def test_list_without_filters_reads_no_contents_and_is_the_same(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        inbox.propose(str(number), BOB if number == 3 else ANN)
+    filtered = [names(inbox.get(f"?limit={limit}&kind=tool_call")) for limit in (2, 100)]
+
+    def read(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the list has read calls with their contents")
+
+    monkeypatch.setattr(listing, "_POSITIONS", 2)
+    monkeypatch.setattr(listing, "_find", read)
+    assert [names(inbox.get(f"?limit={limit}")) for limit in (2, 100)] == filtered
+    assert filtered == [["0", "3"], ["0", "1", "2", "3", "4"]]
 
 
 def test_decision_is_recorded_and_runs_nothing_here(inbox: Inbox) -> None:
@@ -301,6 +318,7 @@ def test_without_authentication_nobody_decides_on_an_address_that_others_reach(
     [
         ("/approvals", "/approvals/{}/decision"),
         ("/approvals?state=ALL", "/approvals/decisions"),
+        ("/approvals/grants", "/approvals/grants"),
         ("/console/approvals", "/console/approvals/{}"),
     ],
 )
@@ -352,7 +370,9 @@ def test_document_describes_every_path(sayso_served: Served) -> None:
     inbox = Inbox(sayso_served(deleting(), config=config))
     document = inbox.service.get("/openapi.json", inbox.headers(ANN)).json()
     paths = {path: ops for path, ops in document["paths"].items() if path.startswith("/approvals")}
-    assert len(paths) == 10
+    routes = {f"{method.upper()} {path}" for path, of in paths.items() for method in of}
+    served = {one for one in inbox.service.routes if " /approvals" in one}
+    assert routes == {one for one in served if not one.startswith("HEAD ")}
     for path, operations in paths.items():
         for method, operation in operations.items():
             assert {"200", "401", "403", "404", "422", "503"} <= set(operation["responses"])

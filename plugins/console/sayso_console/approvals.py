@@ -58,8 +58,8 @@ class NotPending(RequestError):
 class Verdict(BaseModel):
     """The body of a decision; the `reason` of a rejection goes to the model and into the ledger.
 
-    `input` is the changed input in an approval of an editable tool's call; `seen` is the revision
-    that the page showed.
+    `input` is the changed input in an approval of an editable tool's call; `seen` is the digest
+    of what the page showed.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -67,7 +67,7 @@ class Verdict(BaseModel):
     approve: bool
     reason: Annotated[str, Field(max_length=4_000)] | None = None
     input: dict[str, Any] | None = None
-    seen: Annotated[int, Field(ge=1)] | None = None
+    seen: Annotated[str, Field(max_length=200)] | None = None
 
 
 _verdicts = BodyReader(Verdict, unique=True)
@@ -188,6 +188,7 @@ def shown(row: Proposal) -> dict[str, Any]:
         "name": row.name,
         "input": row.runs,
         "revision": row.revision,
+        "seen": row.seen,
         "description": row.description,
         "input_description": row.input_description,
         "intent": row.intent,

@@ -1,4 +1,4 @@
-"""What people do on the page where the inbox is installed, in a real browser over a real server."""
+"""People decide on the page of a service with the inbox, in a real browser over a real server."""
 
 from __future__ import annotations
 
@@ -446,8 +446,8 @@ def test_checker_of_accessibility_finds_nothing(made: Made, opened: Opened, sche
         page.wait_for_timeout(600)  # until no button is held back any more
         page.evaluate(axe)
         found = page.evaluate("axe.run().then(({ violations }) => violations)")
-        told = [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found]
-        assert told == [], view
+        faults = [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found]
+        assert faults == [], view
 
     page.get_by_label("This service asks for a token").wait_for()
     sound("sign in")

@@ -106,7 +106,7 @@ class Asker:
             await calls.withdraw([row.id], caller, _ENDED)
         if row.state == "APPROVED":
             row = await calls.decide(
-                row.id, caller, approved=True, platform=platform, seen=row.revision
+                row.id, caller, approved=True, platform=platform, seen=row.seen
             )
         return bool(row.state == "DONE")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from functools import cached_property, partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from sayso import (
 )
 from sayso_mcp import questions, waiting
 from sayso_mcp.content import check_json, result_of, said, unknown, without_nulls
-from sayso_mcp.endings import edited, ended
+from sayso_mcp.endings import ended, noted
 from sayso_mcp.outputs import output_schema, typed
 from sayso_mcp.peers import Context, Peer, Remembered, caller_of, is_modern, peer_of
 from sayso_mcp.person import Person
@@ -218,7 +218,8 @@ class _Call:
             return said(f"Error: {waiting.no_way(self.name)}", error=True)
         state, answer = self._round()
         if state is not None and answer is not None and self.person.fills_forms:
-            return await self._decided(state, questions.answer_of(answer))
+            id_, seen = questions.named(state)
+            return await self._decided(id_, questions.answer_of(answer, seen))
         row = await self._proposal(state)
         if row.state == "PENDING" and self.person.reads(row):
             if not is_modern(self.context):
@@ -228,7 +229,7 @@ class _Call:
             elif state is None or answer is None:
                 request = self.person.question(row)
                 return types.InputRequiredResult(
-                    input_requests={"approval": request}, request_state=row.id
+                    input_requests={"approval": request}, request_state=questions.name_of(row)
                 )
             elif answer.action == "accept":
                 await self.person.at_page(row)
@@ -243,7 +244,8 @@ class _Call:
     def _has_a_way(self) -> bool:
         """Whether anybody could decide at all; if the ledger is shared, this may be another
         process."""
-        elsewhere = self.settings.approvals == "inbox" or self.settings.page
+        grants = self.host.config.approvals.grants
+        elsewhere = self.settings.approvals == "inbox" or self.settings.page or grants
         return bool(self.person.is_there or elsewhere or self.host.shares_ledger)
 
     def _round(self) -> tuple[str | None, types.ElicitResult | None]:
@@ -277,7 +279,8 @@ class _Call:
         asked_about = self.person.fills_forms and id_ not in self.known.no_longer_asked
         return None if row is not None and row.state == "PENDING" and asked_about else row
 
-    async def _of_round(self, id_: str) -> Proposal:
+    async def _of_round(self, state: str) -> Proposal:
+        id_, _ = questions.named(state)
         row = await self.host.calls.look(id_, self.caller)
         if row is None or row.name != self.name or row.asked != self.input:
             raise ToolInputError("this approval is not known, or is for another call")
@@ -310,27 +313,22 @@ class _Call:
             self.known.leave(self.key, id_)
             raise
 
-    async def _carried_out(
-        self, id_: str, answer: Answer, approved: Mapping[str, Any] | None = None
-    ) -> types.CallToolResult:
-        """Decide on the call and run it. `approved` is the input that was approved elsewhere;
-        without it, the person at the client has seen the proposed input."""
+    async def _carried_out(self, id_: str, answer: Answer) -> types.CallToolResult:
+        """Decide on the call and run it."""
         ran: list[Outcome] = []
         limit = self.host.config.limits.turn_time
         asked = await self.host.calls.look(id_, self.caller)
-        # The client sends the input as it was proposed; the ledger has the input that the tool
-        # gets.
+        # The client sends the input as it was proposed, and the person has seen the revision that
+        # the question showed. Any other input is refused by the ledger.
         same = asked is not None and asked.asked == self.input
-        input = asked.input if asked is not None and same else self.input
-        if same and approved is not None:
-            input = dict(approved)
         async with status_lines(self.sending) as update:
             work = self.host.calls.decide(
                 id_,
                 self.caller,
                 approved=answer.approved,
                 reason=answer.reason,
-                input=input,
+                input=None if same else self.input,
+                seen=answer.seen,
                 session=self.peer.session,
                 update=update,
                 wait=limit,
@@ -358,13 +356,15 @@ class _Call:
                 "proposed"
             )
             return self._still(f"{why}; call the tool again")
-        return edited(row, self._shown(ran[0])) if ran else self._ended(row)
+        return noted(row, self._shown(ran[0])) if ran else self._ended(row)
 
     async def _refused(self, id_: str, error: InvalidRequest) -> types.CallToolResult:
         """Why a decision does not count; for a call that was already decided, how it stands."""
         row = await self.host.calls.look(id_, self.caller)
         if row is not None and row.state != "PENDING" and row.asked == self.input:
             return self._ended(row)
+        if row is not None and row.revision > 1 and row.asked == self.input:
+            return self._still(f"{error.items[0]['msg']}; call the tool again to be asked about it")
         return said(f"Not run: {error.items[0]['msg']}", error=True)
 
     def _ended(self, row: Proposal) -> types.CallToolResult:
@@ -381,7 +381,7 @@ class _Call:
         if row.state in ("APPROVED", "EXECUTING"):
             # It was approved elsewhere, perhaps with an edited input; run the input that was
             # approved.
-            return await self._carried_out(row.id, Answer(True, None), row.runs)
+            return await self._carried_out(row.id, Answer(True, None, row.seen))
         return self._ended(row)
 
     async def _delivered(self, id_: str, result: types.CallToolResult) -> types.CallToolResult:

@@ -31,7 +31,7 @@ from sayso_mcp.content import said
 from sayso_mcp.conversations import Conversations, Held, Standing, Wire, key_of
 from sayso_mcp.peers import Context, caller_of, is_modern, peer_of
 from sayso_mcp.progress import Progress, kept_alive, progress_of
-from sayso_mcp.questions import Answer, answer_of
+from sayso_mcp.questions import Answer, answer_of, name_of
 from sayso_mcp.waiting import ways
 
 SCHEMA: dict[str, Any] = {
@@ -203,18 +203,18 @@ class _Talk:
         if not is_modern(self.context):
             return await self._asked(rows)
         given = self.params.input_responses or {}
-        if self.params.request_state != held.key or any(row.id not in given for row in rows):
+        if self.params.request_state != held.key or any(name_of(row) not in given for row in rows):
             given = {}
         if rows and not given:
             return types.InputRequiredResult(
-                input_requests={row.id: self.person.question(row) for row in rows},
+                input_requests={name_of(row): self.person.question(row) for row in rows},
                 request_state=held.key,
             )
         answers: dict[str, Answer] = {}
         for row in rows:
-            answer = given[row.id]
+            answer = given[name_of(row)]
             if self.person.fills_forms and isinstance(answer, types.ElicitResult):
-                answers[row.id] = answer_of(answer)
+                answers[row.id] = answer_of(answer, row.seen)
             elif isinstance(answer, types.ElicitResult) and answer.action == "accept":
                 await self.person.at_page(row)
         return answers

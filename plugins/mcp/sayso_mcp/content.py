@@ -19,6 +19,7 @@ from sayso import (
     ToolInputError,
     ToolResult,
 )
+from sayso.trees import rebuilt
 
 MOST_BYTES = 10 * 2**20
 """Largest image, sound or document in a result, in bytes; a larger one is named, not sent."""
@@ -79,18 +80,18 @@ def _json_value(value: Any) -> Any:
 def fit(value: Any) -> Any:
     """A JSON value that every reader accepts: texts as `clean` makes them, NaN and infinities
     null."""
-    match value:
+    return rebuilt(value, _fit, lambda key: clean(str(key)))
+
+
+def _fit(leaf: Any) -> Any:
+    match leaf:
         case str():
-            return clean(value)
-        case float() if not isfinite(value):
+            return clean(leaf)
+        case float() if not isfinite(leaf):
             return None
-        case int() if not -_ENDLESS < value < _ENDLESS:
+        case int() if not -_ENDLESS < leaf < _ENDLESS:
             return None
-        case dict():
-            return {clean(str(key)): fit(item) for key, item in value.items()}
-        case list() | tuple():
-            return [fit(item) for item in value]
-    return value
+    return leaf
 
 
 def check_json(input: dict[str, Any], nesting: int) -> None:

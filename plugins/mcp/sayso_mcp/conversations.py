@@ -145,16 +145,11 @@ class Standing:
         reason = row.decision.reason if row.decision else None
         if row.state == "EXPIRED" or (row.state == "REJECTED" and reason == CANCELLED):
             return None
-        return Answer(row.state != "REJECTED", reason)
+        return Answer(row.state != "REJECTED", reason, row.seen)
 
 
 def _decision(row: Proposal, answer: Answer) -> Wire:
-    decision: Wire = {"id": row.id, "type": row.kind}
-    if row.state == "PENDING":
-        # The person at the client has seen this input.
-        decision["input"] = row.input
-    else:
-        decision["seen"] = row.revision
+    decision: Wire = {"id": row.id, "type": row.kind, "seen": answer.seen}
     if answer.approved:
         return {**decision, "execute": True, "reason": answer.reason}
     return {**decision, "rejection_reason": answer.reason or "no reason given"}

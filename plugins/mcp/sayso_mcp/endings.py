@@ -14,9 +14,9 @@ def ended(row: Proposal) -> types.CallToolResult | None:
     """The result of a call that has ended or was not run; None while it runs."""
     match row.state:
         case "DONE":
-            return edited(row, said(row.output or ""))
+            return noted(row, said(row.output or ""))
         case "FAILED" | "INDETERMINATE":
-            return edited(row, said(row.output or "Error: the tool failed", error=True))
+            return noted(row, said(row.output or "Error: the tool failed", error=True))
         case "REJECTED":
             reason = row.decision.reason if row.decision else None
             why = f": {reason}" if reason else ""
@@ -29,9 +29,13 @@ def ended(row: Proposal) -> types.CallToolResult | None:
     return None
 
 
-def edited(row: Proposal, result: types.CallToolResult) -> types.CallToolResult:
-    """The result, followed by a note if the approver changed the input."""
+def noted(row: Proposal, result: types.CallToolResult) -> types.CallToolResult:
+    """The result, followed by a note if the approver changed the input, or if a standing grant
+    approved the call."""
     if row.edited is not None:
         words = f"(The approver changed the input to {json.dumps(row.edited)}.)"
+        result.content.append(types.TextContent(text=words))
+    if row.decision is not None and row.decision.grant:
+        words = f"(Allowed by a standing grant of {row.decision.who}.)"
         result.content.append(types.TextContent(text=words))
     return result

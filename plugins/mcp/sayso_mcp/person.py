@@ -58,7 +58,7 @@ class Person:
 
     def reads(self, row: Proposal) -> bool:
         """Whether the client can show the whole input of this call; if not, it does not ask."""
-        fits = self._settings.transport == "stdio" or len(to_json(row.input)) < LONGEST
+        fits = self._settings.transport == "stdio" or len(to_json(row.runs)) < LONGEST
         return self.is_there and fits
 
     def question(self, row: Proposal) -> types.ElicitRequest:
@@ -74,7 +74,7 @@ class Person:
         async with self._kept_alive(row):
             result = await self._elicited(row)
             if self.fills_forms:
-                return None if result is None else questions.answer_of(result)
+                return None if result is None else questions.answer_of(result, row.seen)
             if result is not None and result.action == "accept" and await self._decided(row):
                 await self._context.session.send_elicit_complete(row.id, self._context.request_id)
         return None

@@ -8,7 +8,7 @@ from typing import Any
 
 import mcp_types as types
 
-from sayso import Proposal, unseen
+from sayso import Proposal, needed_approvals, unseen
 from sayso_mcp.peers import Context
 
 FORM: dict[str, Any] = {
@@ -38,10 +38,12 @@ _PROSE = "\n\t\u00a0\u202f\u3000\u200c\u200d\ufe0e\ufe0f"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A person's answer, and the reason for it."""
+    """A person's answer, the reason for it, and the digest of the call as the question
+    showed it; None for the call as it was proposed."""
 
     approved: bool
     reason: str | None
+    seen: str | None
 
 
 def question(row: Proposal) -> str:
@@ -52,12 +54,15 @@ def question(row: Proposal) -> str:
         lines.append(f"What it does: {visible(row.description, _PROSE)}")
     if row.intent:
         lines.append(f"Why: {visible(row.intent, _PROSE)}")
-    shown = visible(json.dumps(row.input, indent=2, ensure_ascii=False), "\n")
-    lines.append(f"Input: {shown}")
+    shown = visible(json.dumps(row.runs, indent=2, ensure_ascii=False), "\n")
+    changed = f" (revision {row.revision}, changed by an approver)" if row.revision > 1 else ""
+    lines.append(f"Input{changed}: {shown}")
     marks = {name: about for name, about in row.input_description.items() if _MARKS & about.keys()}
     for name, text in [*_bound(row.bound), *(("Parameters", marks),) * bool(marks)]:
         given = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
         lines.append(f"{name}: {visible(given, _PROSE)}")
+    if needed := needed_approvals(row):
+        lines.append(visible(needed, _PROSE))
     return "\n".join([*lines, f"Approval id: {row.id}"])
 
 
@@ -92,16 +97,29 @@ def link(row: Proposal, page: str) -> types.ElicitRequest:
     return types.ElicitRequest(params=params)
 
 
-def answer_of(result: types.ElicitResult) -> Answer:
-    """The answer to `form`: only an accepted form whose `approve` is true approves."""
+def answer_of(result: types.ElicitResult, seen: str | None) -> Answer:
+    """The answer to `form`, which showed the call with the digest `seen`: only an accepted form
+    whose `approve` is true approves."""
     content = result.content or {}
     given = content.get("reason")
     reason = given.strip()[:_LONGEST_REASON] if isinstance(given, str) and given.strip() else None
     if result.action == "accept" and content.get("approve") is True:
-        return Answer(True, reason)
+        return Answer(True, reason, seen)
     if result.action == "cancel":
-        return Answer(False, reason or "the question was dismissed")
-    return Answer(False, reason)
+        return Answer(False, reason or "the question was dismissed", seen)
+    return Answer(False, reason, seen)
+
+
+def name_of(row: Proposal) -> str:
+    """The name under which a client sends the answer back: the call's id, and of an edited call
+    the digest of what the question shows."""
+    return row.id if row.revision == 1 else f"{row.id}:{row.seen}"
+
+
+def named(name: str) -> tuple[str, str | None]:
+    """The call's id in a `name_of`, and the digest if it has one."""
+    id_, _, seen = name.partition(":")
+    return id_, seen or None
 
 
 def takes_forms(context: Context) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
 import mcp_types as types
-from pydantic_core import to_json
 
 from sayso import Caller, Host, Proposal
 
@@ -59,14 +59,8 @@ def who(caller: Caller) -> str:
 
 def digest(name: str, input: dict[str, Any]) -> str:
     """The digest that makes two calls the same: of the tool and its arguments in any order."""
-    canonical = to_json({"name": name, "input": _sorted(input)})
-    return hashlib.sha256(canonical).hexdigest()
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value
+    text = json.dumps([name, input], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def pending(row: Proposal, page: str | None) -> types.CallToolResult:

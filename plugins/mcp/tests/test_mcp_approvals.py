@@ -10,12 +10,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import mcp_types as types
 import pytest
-from mcp import ClientSession
+from mcp import Client, ClientSession
+from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from sayso import Agent, Caller, ChatRequest, Session, tool
+from sayso import Agent, Call, Caller, ChatRequest, Principal, Result, Session, tool
+from sayso.testing import scripted
 from sayso_mcp.calls import _Call
 from sayso_mcp.service import Service
 
@@ -226,18 +229,24 @@ def test_concurrent_replays_run_once(serve: Any, raw: Any) -> None:
 
 
 @ERAS
-def test_no_here_and_yes_elsewhere_is_not_told_as_a_success(serve: Any, era: str) -> None:
+def test_no_here_after_yes_elsewhere_is_told_as_it_ended(serve: Any, era: str) -> None:
+    """The first decision counts. The service may see it before the client's answer comes, and runs
+    the call then."""
+
     async def run() -> None:
         async def no(context: Any, params: Any) -> types.ElicitResult:
             [row] = await served.proposals()
             await served.host.calls.decide(row.id, Caller("console"), approved=True, run=False)
             return types.ElicitResult(action="decline")
 
-        async with serve() as served, served.client(era, elicitation_callback=no) as client:
+        only_here = {"approvals_": {"run": "caller"}}
+        async with (
+            serve(**only_here) as served,
+            served.client(era, elicitation_callback=no) as client,
+        ):
             result = await client.call_tool("delete_pod", POD)
-            assert result.is_error
-            assert "Not run" in text(result)
-            assert served.ran.calls == []
+            assert result.is_error is (served.ran.calls == [])
+            assert ("Not run" in text(result)) is result.is_error
 
     asyncio.run(run())
 
@@ -916,5 +925,74 @@ def test_opened_page_is_no_decision(serve: Any, human: Any, era: str, transport:
                 await decide_by_chat(served, row, execute=True)
                 assert text(await call) == "deleted default/web-1"
                 assert len(served.ran.calls) == 1
+
+    asyncio.run(run())
+
+
+TWO_PEOPLE: dict[str, Any] = {
+    "auth": {
+        "scheme": "bearer",
+        "tokens": {"ann": "token-a", "bob": "token-b"},
+        "principals": {"ann": {"kind": "person"}, "bob": {"kind": "person"}},
+    },
+    "approvals_": {"rules": [{"tool": "book", "approvers": ["ann", "bob"], "quorum": 2}]},
+}
+
+
+async def edit(served: Any, hours: int) -> None:
+    """Bob changes the input of the pending call; that is one of the two approvals it needs."""
+    (row,) = await served.proposals()
+    bob = served.host.directory.known(Principal("bob"), "bearer")
+    changed = {"hours": hours}
+    await served.host.calls.decide(row.id, Caller("v2", bob), approved=True, edited=changed)
+
+
+@ERAS
+@pytest.mark.parametrize("named", ["book", "chat"])
+def test_form_shows_and_approves_the_revision_that_would_run(
+    serve: Any, era: str, named: str
+) -> None:
+    @tool(requires_approval=True, editable=True)
+    def book(hours: int) -> str:
+        """Book a walk."""
+        return f"walked {hours} hours"
+
+    asked: list[str] = []
+
+    def reply(ask: Any) -> Any:
+        last = ask.turns[-1].blocks[-1]
+        return last.output if isinstance(last, Result) else [Call("c", "book", {"hours": 1})]
+
+    agent = Agent(model=scripted(*[reply] * 6), tools=[book])
+    arguments = {"hours": 1} if named == "book" else {"message": "walk the dog"}
+
+    async def run() -> None:
+        async def answer(context: Any, params: Any) -> types.ElicitResult:
+            asked.append(params.message)
+            if len(asked) == 1:
+                await edit(served, 2)
+            return types.ElicitResult(action="accept", content={"approve": True})
+
+        async with (
+            serve(agent=agent, **TWO_PEOPLE) as served,
+            httpx2.AsyncClient(headers={"authorization": "Bearer token-a"}, timeout=60) as http,
+            Client(
+                streamable_http_client(served.url, http_client=http),
+                mode=era,
+                elicitation_callback=answer,
+            ) as client,
+        ):
+            result = await client.call_tool(named, arguments)
+            if len(asked) == 1:
+                assert "walked" not in text(result)
+                [row] = await served.proposals()
+                assert (row.state, row.revision) == ("PENDING", 2)
+                result = await client.call_tool(named, arguments)
+            assert '"hours": 1' in asked[0]
+            assert "revision 2" in asked[1]
+            assert '"hours": 2' in asked[1]
+            assert "walked 2 hours" in text(result)
+            assert len(asked) == 2
+            assert [row.output for row in await served.proposals()] == ["walked 2 hours"]
 
     asyncio.run(run())

@@ -998,6 +998,7 @@ def test_stopped_server_is_said_and_found_again(
     asyncio.run(run())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["sse", "streamable-http"])
 def test_headers_are_sent_and_never_shown(
     tmp_path: Path, serve: Any, transport: str, caplog: pytest.LogCaptureFixture
@@ -1098,6 +1099,7 @@ def test_wrong_declarations_are_refused(server: str, options: Any, message: str)
         mcp_server(server, **options)
 
 
+@pytest.mark.slow
 def test_filesystem_reference_server(tmp_path: Path) -> None:
     async def run() -> None:
         (tmp_path / "note.txt").write_text("hello from a file")

@@ -207,6 +207,7 @@ def test_answer_over_http_that_is_no_result_is_told_as_it_is(tmp_path: Path, nam
         asyncio.run(run(handler, url))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -60,6 +60,7 @@ def executed(reply: dict[str, Any]) -> list[str]:
     return [call["output"] for call in reply["data"]["executed_tool_calls"]]
 
 
+@pytest.mark.slow
 def test_a_commit_waits_for_approval_and_is_made_once(repository: Path) -> None:
     there = {"repo_path": str(repository)}
     call = Call("1", "git_commit", {**there, "message": "The second commit"})

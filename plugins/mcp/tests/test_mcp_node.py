@@ -127,7 +127,9 @@ def test_conformance_suite_passes(http: str, folder: Path, version: str) -> None
     assert SCENARIOS[version] <= passed, (SCENARIOS[version] - passed, done.stdout[-4000:])
 
 
-@pytest.mark.parametrize("transport", ["stdio", "sse", "http"])
+@pytest.mark.parametrize(
+    "transport", ["http", *(pytest.param(way, marks=pytest.mark.slow) for way in ("stdio", "sse"))]
+)
 def test_inspector_lists_and_calls(
     transport: str, folder: Path, request: pytest.FixtureRequest
 ) -> None:

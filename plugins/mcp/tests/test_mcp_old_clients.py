@@ -55,6 +55,7 @@ def test_person_at_the_python_sdk_leaves_an_optional_field_null(serve: Any) -> N
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_progress_keeps_the_call_of_the_typescript_sdk_beyond_its_timeout(
     serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +70,7 @@ def test_progress_keeps_the_call_of_the_typescript_sdk_beyond_its_timeout(
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_timeout_of_the_typescript_sdk_leaves_the_call_open(serve: Any) -> None:
     async def run() -> None:
         async with serve() as served:

@@ -131,6 +131,7 @@ def stdio(tmp_path: Path) -> Iterator[Process]:
     process.process.communicate()
 
 
+@pytest.mark.slow
 def test_noise_does_not_reach_the_wire(stdio: Process) -> None:
     stdio.begin()
     assert stdio.call(1, "prints") == "printed"
@@ -144,6 +145,7 @@ def test_noise_does_not_reach_the_wire(stdio: Process) -> None:
     assert stdio.process.returncode == 0
 
 
+@pytest.mark.slow
 def test_flood_does_not_reach_the_wire(tmp_path: Path) -> None:
     with (tmp_path / "errors").open("wb") as errors:
         running = Process(tmp_path, "--transport", "stdio", errors=errors)
@@ -203,6 +205,7 @@ def test_answer_of_a_client_that_is_none_gets_no_error(stdio: Process) -> None:
     assert stdio.rest()[0] == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("id_", [7, "seven"])
 def test_request_in_a_line_that_is_too_long_is_refused_by_its_id(
@@ -239,6 +242,7 @@ def test_request_of_which_only_the_id_can_be_read_is_refused(stdio: Process) -> 
     assert stdio.call(3, "prints") == "printed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("id_", [None, 1.5, True, [1]])
 def test_request_whose_id_is_neither_string_nor_integer_is_refused(
     stdio: Process, id_: Any
@@ -284,12 +288,14 @@ def test_second_interrupt_ends_the_process_at_once(stdio: Process) -> None:
     assert stdio.process.wait(20) == -signal.SIGINT
 
 
+@pytest.mark.slow
 def test_end_of_a_fork_is_not_the_servers(stdio: Process) -> None:
     stdio.begin()
     assert stdio.call(1, "ends_a_fork") == str(-signal.SIGTERM)
     assert stdio.call(2, "prints") == "printed"
 
 
+@pytest.mark.slow
 def test_fork_that_outlives_the_server_does_not_keep_the_wire_open(stdio: Process) -> None:
     stdio.begin()
     fork = int(stdio.call(1, "leaves_a_fork"))
@@ -487,6 +493,7 @@ def test_stdin_and_stdout_may_be_non_blocking(tmp_path: Path) -> None:
         process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-"])
 def test_closed_stdin_or_stdout_is_one_line_and_exit_code_1(tmp_path: Path, closed: str) -> None:
     ended = subprocess.run(
@@ -524,6 +531,7 @@ def test_questions_are_asked_over_stdio(tmp_path: Path, human: Any, era: str) ->
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_busy_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -539,6 +547,7 @@ def test_busy_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     assert "Traceback" not in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_port_of_the_service_itself_is_named_as_such_before_it_listens(
     tmp_path: Path, workers: str
@@ -615,6 +624,7 @@ def test_warnings_of_tools_are_in_the_log_of_a_service_with_mcp_whoever_left_it(
     assert "WARNING:noise:" not in errors.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_serve_has_it_once_and_stops_with_an_open_stream(tmp_path: Path, workers: int) -> None:
     """In the only process, or, beside several workers, in the process for plugins."""
@@ -639,6 +649,7 @@ def test_serve_has_it_once_and_stops_with_an_open_stream(tmp_path: Path, workers
     assert "Traceback" not in errors.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["serve", "serve --workers 2", "mcp"])
 def test_call_in_flight_has_the_whole_drain_to_end(tmp_path: Path, command: str) -> None:
     """The same if a plugin's shutdown, which has its own limit, leaves no time for calls."""

@@ -32,7 +32,7 @@ from sayso_openai.events import events
 from sayso_openai.presets import Preset
 from sayso_openai.reply import Accumulator
 from sayso_openai.request import OPTIONAL, explain_config, request
-from sayso_openai.windows import window_of
+from sayso_openai.windows import listed_window, window_of
 
 _REFUSAL_SECONDS = 10.0
 
@@ -62,6 +62,7 @@ class ChatModel:
         self.connection = connection
         self._learned: dict[str, Learned] = {}
         self._explained = False
+        self._asking: asyncio.Task[None] | None = None
 
     @classmethod
     def at(
@@ -89,10 +90,19 @@ class ChatModel:
     def stream(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
         """Deltas as they come, then exactly one Reply, last. Raises only ModelError."""
         call = _Call(self, ask)
+        if self.preset.lists_windows and self.context_window is None and self._asking is None:
+            # Not awaited: this call needs it only if it is too long, and then learns it so.
+            self._asking = asyncio.ensure_future(self._ask_window(call.headers()))
         if not self._explained:
             self._explained = True
             explain_config(ask.config, call.dialect, call.name)
         return retried(call.events, call.failure, self.connection.retries, call.mended)
+
+    async def _ask_window(self, headers: Mapping[str, str]) -> None:
+        """Read how many tokens the model can read from the server's list, for later calls."""
+        path = self.url.path.removesuffix("/chat/completions") + "/models"
+        url = self.url.copy_with(path=path)
+        self.context_window = await listed_window(self.client(), url, headers, self.name)
 
     def learned(self, name: str, dialect: Dialect) -> Learned:
         """The parameters that the model `name` has refused."""
@@ -127,7 +137,7 @@ class _Call:
         )
         closed = False
         async with model.client().stream(
-            "POST", model.url, content=self._body(), headers=self._headers()
+            "POST", model.url, content=self._body(), headers=self.headers()
         ) as response:
             if at_once := await self._answered_whole(response):
                 for delta in whole.feed(_chunk(await response.aread(), self._failed)):
@@ -165,7 +175,8 @@ class _Call:
         self._sent = full
         return json.dumps(full).encode()
 
-    def _headers(self) -> dict[str, str]:
+    def headers(self) -> dict[str, str]:
+        """The headers of an attempt."""
         headers = {"content-type": "application/json", "accept": "text/event-stream"}
         self._key = self._ask.key or self._model.key.value
         name = (self._model.connection.key_header or self._model.preset.key_header).lower()

@@ -17,7 +17,8 @@ class Preset:
     """An endpoint by name; what the settings say counts for more.
 
     `address` may hold `{NAME}` for variables of the environment. `addresses` and `keys` are the
-    variables that may hold its address and its key.
+    variables that may hold its address and its key. `lists_windows` says that its list of models
+    states how many tokens each can read.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Preset:
     needs_key: bool = True
     key_header: str = "authorization"
     wire: Wire = "chat"
+    lists_windows: bool = False
     example: str = "http://127.0.0.1:11434/v1"
 
     def base_url(self) -> str:
@@ -68,7 +70,9 @@ PRESETS: Mapping[str, Preset] = {
             example="https://bedrock-runtime.us-east-1.amazonaws.com/openai/v1",
         ),
         Preset("deepseek", "https://api.deepseek.com/v1", keys=("DEEPSEEK_API_KEY",)),
-        Preset("groq", "https://api.groq.com/openai/v1", keys=("GROQ_API_KEY",)),
+        Preset(
+            "groq", "https://api.groq.com/openai/v1", keys=("GROQ_API_KEY",), lists_windows=True
+        ),
         Preset(
             "llamacpp",
             "http://127.0.0.1:8080/v1",
@@ -76,9 +80,16 @@ PRESETS: Mapping[str, Preset] = {
             needs_key=False,
             example="http://127.0.0.1:8080/v1",
         ),
-        Preset("mistral", "https://api.mistral.ai/v1", keys=("MISTRAL_API_KEY",)),
+        Preset(
+            "mistral", "https://api.mistral.ai/v1", keys=("MISTRAL_API_KEY",), lists_windows=True
+        ),
         Preset("ollama", "http://127.0.0.1:11434/v1", ("OLLAMA_HOST",), needs_key=False),
-        Preset("openrouter", "https://openrouter.ai/api/v1", keys=("OPENROUTER_API_KEY",)),
+        Preset(
+            "openrouter",
+            "https://openrouter.ai/api/v1",
+            keys=("OPENROUTER_API_KEY",),
+            lists_windows=True,
+        ),
         # Its own default, port 8000, is that of Sayso: the service would ask itself.
         Preset(
             "vllm",
@@ -86,6 +97,7 @@ PRESETS: Mapping[str, Preset] = {
             keys=("VLLM_API_KEY",),
             needs_key=False,
             example="http://127.0.0.1:8001/v1",
+            lists_windows=True,
         ),
         Preset("xai", "https://api.x.ai/v1", keys=("XAI_API_KEY",)),
     )

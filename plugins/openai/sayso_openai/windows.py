@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+from pydantic_core import from_json
+
+logger = logging.getLogger("sayso.models")
 
 _WINDOWS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
     (re.compile(form), size)
@@ -34,3 +42,36 @@ def window_of(model: str) -> int | None:
     """Tokens that `model` can read; None where nobody has said."""
     name = model.rpartition("/")[2].lower()
     return next((size for form, size in _WINDOWS if form.match(name)), None)
+
+
+_STATED = ("max_model_len", "context_window", "context_length", "max_context_length")
+"""The fields in which servers list what a model can read: vLLM, Groq, OpenRouter, Mistral."""
+_PATIENCE = 5.0
+_LARGEST = 4 * 2**20
+
+
+async def listed_window(
+    client: httpx2.AsyncClient, url: httpx2.URL, headers: Mapping[str, str], model: str
+) -> int | None:
+    """Tokens that `model` can read, as the server lists it at `/models`; None if it does not."""
+    try:
+        async with client.stream("GET", url, headers=headers, timeout=_PATIENCE) as response:
+            body = b""
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > _LARGEST:
+                    return None
+            response.raise_for_status()
+        return _window_in(from_json(body), model)
+    except (httpx2.HTTPError, ValueError) as error:
+        logger.debug("the windows of models are not listed: %s", type(error).__name__)
+        return None
+
+
+def _window_in(listed: Any, model: str) -> int | None:
+    entries = listed.get("data") if isinstance(listed, dict) else None
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and entry.get("id") == model:
+            sizes = [entry.get(name) for name in _STATED]
+            return next((size for size in sizes if type(size) is int and size > 0), None)
+    return None

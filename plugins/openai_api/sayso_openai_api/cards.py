@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from sayso import ExecutedApproval, Host, Proposal, pretty, visible
+from sayso import ExecutedApproval, Host, Proposal, needed_approvals, pretty, visible
 
 _LONGEST = 2_000
 """Characters of an output in the text of a chat; the ledger has the whole."""
@@ -40,7 +40,8 @@ def page_of(host: Host, page: str | None) -> str | None:
 def card(row: Proposal, page: str | None) -> str:
     """The call with everything that its approver has to know, and where to decide."""
     name = "shell" if row.kind == "command" else row.name
-    texts = [name, row.description, f"Why: {row.intent}" if row.intent else ""]
+    why = f"Why: {row.intent}" if row.intent else ""
+    texts = [name, row.description, why, needed_approvals(row)]
     shown = [visible(line, strict=True) for line in texts if line]
     until = datetime.fromtimestamp(min(row.expires, _LAST), UTC).strftime("%Y-%m-%d %H:%M UTC")
     where = f"[Decide on the page]({page}#{row.id})" if page else "Decide on Sayso's page"

@@ -26,9 +26,13 @@ class Models:
         return answered(self._model())
 
     def _model(self) -> Json:
-        return {
+        shown: Json = {
             "id": self._host.agent.name,
             "object": "model",
             "created": self._created,
             "owned_by": "sayso",
         }
+        stated = self._host.config.model.context_window
+        if window := stated or getattr(self._host.model, "context_window", None):
+            shown["context_window"] = window
+        return shown

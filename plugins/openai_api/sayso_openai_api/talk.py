@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
-from time import monotonic
 
 from sayso import (
     Approvals,
@@ -25,7 +24,7 @@ from sayso_openai_api.store import Store
 from sayso_openai_api.usage import Tokens
 
 _LOOK = 0.5
-"""Seconds between two checks for a person's decision."""
+"""Seconds between two checks whether the service stops while a person decides."""
 
 
 class Talk:
@@ -139,17 +138,20 @@ class Talk:
     async def _decided(self) -> bool:
         """Whether a call is decided, and none is pending, before the wait is over; at its end also
         whether one of several is. The wait occupies no turn's slot."""
-        until = monotonic() + self._hold
-        while self._waiting and self._hold:
-            rows = await self._rows()
-            pending = [row for row in rows if row.state == "PENDING"]
-            over = monotonic() > until or self._host.stopping
-            if not pending or over:
-                if over:
-                    self._hold = 0.0
-                return len(pending) < len(rows)
-            await asyncio.sleep(_LOOK)
-        return False
+        if not (self._waiting and self._hold):
+            return False
+        settled = self._host.calls.settled(self._waiting, self._caller, self._hold)
+        deciding = asyncio.ensure_future(settled)
+        try:
+            while not (deciding.done() or self._host.stopping):
+                await asyncio.wait({deciding}, timeout=_LOOK)
+        finally:
+            deciding.cancel()
+        rows = deciding.result() if deciding.done() else await self._rows()
+        pending = [row for row in rows if row.state == "PENDING"]
+        if pending:
+            self._hold = 0.0
+        return len(pending) < len(rows)
 
     async def _remember(self) -> None:
         if self._key:

@@ -19,6 +19,7 @@ from sayso import (
     IntermittentUpdate,
     Proposal,
     TextDelta,
+    needed_approvals,
     outcomes_of,
     sse_frame,
 )
@@ -55,7 +56,7 @@ class Chunks:
                 yield _chunk("data-update", data=data, transient=True)
             case Approvals(approvals=approvals):
                 for one in approvals:
-                    yield from self._ask(one)
+                    yield from self._ask(one, needed_approvals(one))
             case Done():
                 yield from self._finish(event)
             case ErrorEvent():
@@ -68,9 +69,10 @@ class Chunks:
         """The reply to a message that arrived while `rows` are pending."""
         yield from self._say(words)
         for row in rows:
-            yield from self._ask(
-                Approval(id=row.id, type=row.kind, name=row.name, input=row.runs, intent=row.intent)
+            one = Approval(
+                id=row.id, type=row.kind, name=row.name, input=row.runs, intent=row.intent
             )
+            yield from self._ask(one, needed_approvals(row))
         yield from self._finish(Done("approval_required"))
 
     def failed(self, text: str, incident: str | None = None) -> Iterator[bytes]:
@@ -118,11 +120,12 @@ class Chunks:
             providerExecuted=True,
         )
 
-    def _ask(self, one: Approval) -> Iterator[bytes]:
+    def _ask(self, one: Approval, needed: str) -> Iterator[bytes]:
         yield from self._close()
         yield from self._start()
         yield from self._call(one.id, one.type, one.name, one.input)
-        reason: Json = {"reason": one.intent} if one.intent else {}
+        said = " ".join(filter(None, [one.intent, needed]))
+        reason: Json = {"reason": said} if said else {}
         yield _chunk(
             "tool-approval-request", approvalId=self._known[one.id], toolCallId=one.id, **reason
         )

@@ -123,7 +123,7 @@ class _Connection(Socket):
         except RequestError as error:
             await self._send(_refused(error))
             return
-        stream = self.stream = host.stream(request, caller)
+        stream = self.stream = host.stream(request, caller._replace(socket=known.socket))
         if self.gone:
             # The client left while its frame was queued.
             asyncio.get_running_loop().call_later(A_MOMENT, self._end)

@@ -7,6 +7,7 @@ from sayso.ledger import (
     Decision,
     Owner,
     Pending,
+    Reading,
     Transaction,
 )
 from sayso.ledger.conformance.samples import (
@@ -215,6 +216,26 @@ async def notes_are_kept_by_their_names(factory: Factory) -> None:
         assert await store.run(lambda tx: tx.notes("b")) == {}
 
 
+async def calls_that_time_has_ended_are_due(factory: Factory) -> None:
+    """`due` finds open calls that have expired, and running ones whose lease has."""
+    lapsed, held = Owner("o", "b", 1, 5.0), Owner("o", "b", 1, 9e9)
+    rows = [
+        proposal(STRANGE, expires=1.0),
+        proposal("b", expires=2.0, state="APPROVED"),
+        proposal("c", expires=3.0, state="EXECUTING", owner=lapsed, fence=1),
+        proposal("d", expires=9e9),
+        proposal("e", expires=1.0, state="EXECUTING", owner=held, fence=1),
+        proposal("f", expires=1.0, state="DONE"),
+        proposal("g", expires=1.0, state="EXPIRED"),
+    ]
+    async with opened(factory) as store:
+        await put(store, *rows)
+        assert sorted(await store.run(Reading(lambda tx: tx.due(), only=True))) == sorted(
+            [STRANGE, "b", "c"]
+        )
+        assert len(await store.run(lambda tx: tx.due(2))) == 2
+
+
 async def pending_proposals_are_listed_newest_first(factory: Factory) -> None:
     """`pending` gives the places of undecided proposals, the newest first, in pages."""
     rows = [
@@ -249,5 +270,6 @@ CHECKS: tuple[Check, ...] = (
     find_takes_every_filter,
     find_pages_in_order,
     notes_are_kept_by_their_names,
+    calls_that_time_has_ended_are_due,
     pending_proposals_are_listed_newest_first,
 )

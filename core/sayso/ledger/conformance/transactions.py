@@ -264,6 +264,33 @@ async def a_reading_that_writes_all_the_same_is_atomic(factory: Factory) -> None
         assert (await store.run(look)).fence == 10 * len(stores)
 
 
+async def a_note_is_swapped_by_one_of_many(factory: Factory) -> None:
+    """Of works that replace the note that all of them have read, one does, and the others are told
+    that they did not."""
+
+    def count(tx: Transaction) -> bool:
+        old = tx.notes("count")["count"]
+        return tx.swap("count", old, str(int(old) + 1))
+
+    def swaps(old: str | None, new: str | None) -> Callable[[Transaction], bool]:
+        return lambda tx: tx.swap("one", old, new)
+
+    async with opened(factory) as store, opened(factory) as second:
+        stores = [store, second] if store.shared else [store]
+        made = await asyncio.gather(*(s.run(swaps(None, "a")) for _ in range(4) for s in stores))
+        assert sum(made) == 1
+        assert not await store.run(swaps("b", "c"))
+        assert await store.run(swaps("a", "b"))
+        assert not await store.run(swaps("a", None))
+        assert await store.run(swaps("b", None))
+        assert await store.run(lambda tx: tx.notes("one")) == {}
+        await store.run(lambda tx: tx.note("count", "0"))
+        counted = await asyncio.gather(*(s.run(count) for _ in range(12) for s in stores))
+        total = await store.run(lambda tx: tx.notes("count"))
+        assert 1 <= sum(counted) == int(total["count"])
+        assert await store.run(Reading(swaps(None, "x"), only=True))
+
+
 async def a_work_alone_comes_after_all_started_works(factory: Factory) -> None:
     """Also after a work whose caller was cancelled."""
     started, free = threading.Event(), threading.Event()
@@ -298,5 +325,6 @@ CHECKS: tuple[Check, ...] = (
     a_row_that_was_not_there_is_inserted_once,
     what_is_read_stands_until_the_end,
     a_reading_that_writes_all_the_same_is_atomic,
+    a_note_is_swapped_by_one_of_many,
     a_work_alone_comes_after_all_started_works,
 )

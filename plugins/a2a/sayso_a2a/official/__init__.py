@@ -10,7 +10,6 @@ The header `A2A-Version` says which version a request speaks; without it, 0.3.
 import asyncio
 import hashlib
 import logging
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from email.utils import formatdate, parsedate_to_datetime
@@ -26,19 +25,20 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sayso import ConfigError, Host, PluginError, install_line
+from sayso import ConfigError, Host, PluginError, Screening, install_line
 from sayso_a2a.card import base_url, custom_card
 from sayso_a2a.official.callers import URL, Contexts
 from sayso_a2a.official.card import REST, RPC, card_json, generated_card, official_card
 from sayso_a2a.official.execution import Executor
 from sayso_a2a.official.handler import Handler
 from sayso_a2a.official.mends import Mended
-from sayso_a2a.official.notifying import Notifier, Screening
+from sayso_a2a.official.notifying import Notifier
 from sayso_a2a.official.signing import JWKS, Signer
 from sayso_a2a.official.stores import KeptPushConfigs, KeptTasks
 from sayso_a2a.rows import Rows
 from sayso_a2a.settings import Settings, task_file
-from sayso_a2a.task import LEASE, SWEEP_EVERY
+from sayso_a2a.task import LEASE
+from sayso_a2a.watching import Looks
 
 if TYPE_CHECKING:
     from sayso_a2a.official.database import DatabaseTasks
@@ -198,12 +198,10 @@ class Official:
             yield
 
     async def _beat(self) -> None:
-        looked = 0.0
+        looks = Looks()
         while True:
             try:
-                if time.monotonic() - looked > SWEEP_EVERY:
-                    looked = time.monotonic()
-                    await self._executor.watch_those_left()
+                await self._executor.watch_those_left(looks.since())
                 await asyncio.sleep(LEASE / 5)
                 for task_id in await self._tasks.beat():
                     self._executor.stop(task_id)

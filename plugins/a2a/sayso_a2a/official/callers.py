@@ -9,7 +9,7 @@ from a2a.server.context import ServerCallContext
 from a2a.server.routes.common import DefaultServerCallContextBuilder
 from starlette.requests import Request
 
-from sayso import Caller, caller_of
+from sayso import Caller, Host, RequestError, caller_of, check_access
 from sayso_a2a.card import base_url
 from sayso_a2a.incoming import PROTOCOL
 from sayso_a2a.official.card import REST
@@ -81,6 +81,18 @@ def caller_in(context: ServerCallContext) -> Caller:
     """The caller, as the context builder stored it."""
     caller: Caller = context.state[_CALLER]
     return caller
+
+
+def may_list(host: Host, context: ServerCallContext) -> bool:
+    """Whether the caller may list tasks of every context: the ids in such a list allow to decide
+    what waits, so the rule is that of the inbox (`check_access`)."""
+    header = context.state["headers"].get("authorization")
+    headers = [] if header is None else [(b"authorization", header.encode("latin-1", "replace"))]
+    try:
+        check_access(host, {"headers": headers})
+    except RequestError:
+        return False
+    return True
 
 
 def speaks_0_3(context: ServerCallContext) -> bool:

@@ -219,12 +219,15 @@ class DatabaseTasks(DatabaseTaskStore):
                 if lease := lease_of(task, self._now()):
                     await session.execute(insert(_LEASES).values(task_id=task.id, until=lease))
 
-    async def waiting(self) -> list[tuple[str, Task]]:
-        """Tasks that wait for input, each with its owner; the newest, if they are many."""
+    async def waiting(self, since: float = 0.0) -> list[tuple[str, Task]]:
+        """Tasks that wait for input and were changed at `since` (seconds since 1970) or later, each
+        with its owner; the newest, if they are many."""
         waits = TaskState.Name(TaskState.TASK_STATE_INPUT_REQUIRED)
+        changed = datetime.fromtimestamp(since, UTC).replace(tzinfo=None)
         wanted = (
             select(TaskModel)
             .where(TaskModel.status["state"].as_string() == waits)
+            .where(TaskModel.last_updated >= changed)
             .order_by(TaskModel.last_updated.desc())
             .limit(1000)
         )

@@ -112,9 +112,9 @@ class Executor(AgentExecutor):
         owner, again = context.call_context.user.user_name, ELSEWHERE in context.call_context.state
         await self.watch.begin(context.task_id or "", owner, execution.waiting, again=again)
 
-    async def watch_those_left(self) -> None:
-        """Watch the waiting tasks of all processes."""
-        for owner, task in await self._store.waiting():
+    async def watch_those_left(self, since: float = 0.0) -> None:
+        """Watch the waiting tasks of all processes that changed since then."""
+        for owner, task in await self._store.waiting(since):
             ids = [proposal.id for proposal in proposals_of(conversation([task]))]
             self.watch.take_up(task.id, owner, ids)
 

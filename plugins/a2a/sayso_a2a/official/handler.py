@@ -43,7 +43,7 @@ from a2a.utils.task import apply_history_length
 from sayso import Data, Host
 from sayso import Message as SaysoMessage
 from sayso_a2a.official.bodies import problem_of_message
-from sayso_a2a.official.callers import ELSEWHERE, OVER_GRPC, speaks_0_3
+from sayso_a2a.official.callers import ELSEWHERE, OVER_GRPC, may_list, speaks_0_3
 from sayso_a2a.official.conversation import changed, user_message
 from sayso_a2a.official.execution import TAKEN, TOO_LATE, Executor
 from sayso_a2a.official.following import (
@@ -68,6 +68,10 @@ logger = logging.getLogger("sayso.a2a")
 _MOST_ADDRESSES = 20
 _LOOK = 0.05
 _RUNS = "the task still runs; wait until it has ended"
+_NAMES_NO_CONTEXT = (
+    "this service does not authenticate its callers, so it lists only the tasks of one context: "
+    "name a contextId, or configure [auth]"
+)
 _STOPS = "the service is stopping; subscribe to the task again"
 _ENDED = "the task has ended before the message had its turn"
 
@@ -259,7 +263,13 @@ class Handler(DefaultRequestHandler):
     async def on_list_tasks(
         self, params: ListTasksRequest, context: ServerCallContext
     ) -> ListTasksResponse:
-        """A page of tasks, in the form of `on_get_task`."""
+        """A page of tasks, in the form of `on_get_task`.
+
+        Raises InvalidParamsError for a caller who may not see tasks of every context, and names
+        none.
+        """
+        if not params.context_id and not may_list(self._host, context):
+            raise InvalidParamsError(message=_NAMES_NO_CONTEXT)
         page: ListTasksResponse = await super().on_list_tasks(params, context)
         for task in page.tasks:
             await self._executor.with_outcomes(task, context)

@@ -1,20 +1,13 @@
-"""Notifications: the addresses that they may go to, and posting them without delaying their task.
-
-Allowed are public addresses and the hosts that the configuration names.
-"""
+"""Notifications of tasks, posted without delaying them."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-import ipaddress
 import json
 import logging
-import socket
 from collections import deque
-from collections.abc import Collection
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import httpx
 from a2a.compat.v0_3.conversions import to_compat_task
@@ -23,9 +16,9 @@ from a2a.server.tasks import PushNotificationSender, TaskStore
 from a2a.server.tasks.push_notification_sender import PushNotificationEvent
 from a2a.types import Task, TaskPushNotificationConfig
 from a2a.utils.proto_utils import to_stream_response
-from a2a.utils.push_url_validator import validate_push_notification_url
 from google.protobuf.json_format import MessageToDict
 
+from sayso import Screening
 from sayso_a2a.official.callers import Principal
 from sayso_a2a.official.signing import Signer
 from sayso_a2a.official.stores import Address
@@ -149,55 +142,6 @@ def _headers(config: TaskPushNotificationConfig) -> dict[str, str]:
     return headers
 
 
-class Screening:
-    """Decides which addresses notifications may go to; `hosts` are trusted without being public."""
-
-    def __init__(self, hosts: Collection[str]) -> None:
-        self._hosts = frozenset(hosts)
-
-    def trusts(self, host: str) -> bool:
-        """Whether the configuration names this host."""
-        return host in self._hosts
-
-    async def allows(self, url: str) -> bool:
-        """Whether a notification may go to this address; a host name is resolved now."""
-        try:
-            parts = urlsplit(url)
-            if parts.username is not None or parts.password is not None:
-                return False
-            if parts.hostname is not None and self.trusts(parts.hostname):
-                return parts.scheme in ("http", "https")
-        except ValueError:
-            return False
-        if not await validate_push_notification_url(url):
-            return False
-        try:
-            return is_public(parts.hostname or "")
-        except ValueError:
-            # It is a host name; the address that it resolves to is checked when a notification is
-            # posted.
-            return True
-
-
-_NAT64 = [ipaddress.ip_network(net) for net in ("64:ff9b::/96", "64:ff9b:1::/48")]
-
-
-def is_public(address: str) -> bool:
-    """Whether an address is public, and so are the addresses that gateways translate it to."""
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv4Address):
-        return ip.is_global and not ip.is_multicast
-    inner = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
-    # The last 32 bits: of a NAT64 address, and of the old form "::127.0.0.1".
-    last = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
-    if any(ip in net for net in _NAT64) or int(ip) >> 32 == 0:
-        inner.append(last)
-    found = [each for each in inner if each is not None]
-    if found:
-        return all(each.is_global and not each.is_multicast for each in found)
-    return ip.is_global and not ip.is_multicast
-
-
 class ScreenedTransport(httpx.AsyncHTTPTransport):
     """Connects to the very address that was checked: the name might resolve to another one by
     then."""
@@ -218,16 +162,10 @@ class ScreenedTransport(httpx.AsyncHTTPTransport):
         return httpx.Response(response.status_code)
 
     async def _sent(self, request: httpx.Request) -> httpx.Response:
-        host = request.url.host
-        if self._screening.trusts(host):
-            return await super().handle_async_request(request)
-        address = await _resolved(host, request.url.port or 443)
-        shown = f"[{address}]" if ":" in address else address
-        if not await self._screening.allows(f"{request.url.scheme}://{shown}/"):
-            raise httpx.ConnectError(f"{host!r} is no public address", request=request)
-        request.extensions = {**request.extensions, "sni_hostname": host}
-        # The `Host` header keeps the name.
-        request.url = request.url.copy_with(host=address)
+        try:
+            await self._screening.pin(request)
+        except ConnectionError as error:
+            raise httpx.ConnectError(str(error), request=request) from error
         return await super().handle_async_request(request)
 
 
@@ -240,11 +178,6 @@ async def _read(response: httpx.Response) -> None:
         size += len(piece)
         if size > _READ:
             return
-
-
-async def _resolved(host: str, port: int) -> str:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return str(found[0][4][0])
 
 
 def notifying_client(screening: Screening) -> httpx.AsyncClient:

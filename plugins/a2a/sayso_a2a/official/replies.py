@@ -13,6 +13,7 @@ from google.protobuf.message import Message as ProtobufMessage
 from pydantic_core import to_json
 
 from sayso import Approval, Data, Proposal
+from sayso.trees import rebuilt
 from sayso_a2a.artifacts import Json
 from sayso_a2a.official.card import EXTENSION
 from sayso_a2a.official.conversation import OURS
@@ -69,7 +70,7 @@ def parsed(shown: Json, kind: type[P]) -> P:
         ParseDict(shown, message)
     except OverflowError:
         message = kind()
-        ParseDict(_in_doubles(shown), message)
+        ParseDict(rebuilt(shown, _double), message)
     return message
 
 
@@ -101,18 +102,14 @@ def reply_chunk(id: str, text: str, kept: Json | None = None) -> Artifact:
     return parsed(shown, Artifact)
 
 
-def _in_doubles(value: Any) -> Any:
-    match value:
-        case int():
-            try:
-                float(value)
-            except OverflowError:
-                return str(value)
-        case dict():
-            return {name: _in_doubles(item) for name, item in value.items()}
-        case list():
-            return [_in_doubles(item) for item in value]
-    return value
+def _double(leaf: Any) -> Any:
+    """A number that protobuf can hold; an integer beyond its doubles as text."""
+    if isinstance(leaf, int):
+        try:
+            float(leaf)
+        except OverflowError:
+            return str(leaf)
+    return leaf
 
 
 def proposal_json(approval: Approval) -> Json:
@@ -132,7 +129,7 @@ def proposal_json(approval: Approval) -> Json:
     if approval.bound:
         shown["bound"] = approval.bound
     if approval.revision is not None:
-        shown["revision"] = approval.revision
+        shown |= {"revision": approval.revision, "seen": approval.seen}
     return shown
 
 

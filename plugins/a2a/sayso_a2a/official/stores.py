@@ -156,9 +156,11 @@ class KeptTasks(TaskStore):
         for row in await self._rows.silent(RUNNING_NAMES):
             await self._rows.change(row.owner, row.id, self._failed)
 
-    async def waiting(self) -> list[tuple[str, Task]]:
-        """Tasks that wait for input, each with its owner; the newest, if they are many."""
-        rows = await self._rows.silent([TaskState.Name(TaskState.TASK_STATE_INPUT_REQUIRED)])
+    async def waiting(self, since: float = 0.0) -> list[tuple[str, Task]]:
+        """Tasks that wait for input and were changed at `since` (seconds since 1970) or later, each
+        with its owner; the newest, if they are many."""
+        state = TaskState.Name(TaskState.TASK_STATE_INPUT_REQUIRED)
+        rows = await self._rows.silent([state], int(since * 1e9))
         return [(row.owner, Task.FromString(row.body)) for row in rows]
 
     def _failed(self, row: Row | None) -> Row | None:

@@ -44,9 +44,9 @@ export async function whole(id) {
 }
 
 // Record a decision: `{call}` in its new state, or `{failed}`.
-export async function decide({ id, revision, seen }, { execute, rejection_reason, input, reason }) {
+export async function decide({ id, seen }, { execute, rejection_reason, input, reason }) {
   const approve = execute === true;
-  const body = { approve, reason: rejection_reason ?? reason, input, seen: agent.inbox ? seen : revision };
+  const body = { approve, reason: rejection_reason ?? reason, input, seen };
   const path = agent.inbox ? `${pathOf(id)}/decision` : pathOf(id);
   return answered(path, body, (call) => ({ call }));
 }
