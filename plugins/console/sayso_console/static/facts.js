@@ -20,7 +20,7 @@ function wordsOf(name) {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-function objectOf(input) {
+export function objectOf(input) {
   if (typeof input !== "object" || input === null) return undefined;
   const short = (value) => typeof value === "string" && value.trim() && value.length <= 60 && !value.includes("\n");
   const found = Object.values(input).find(short);
