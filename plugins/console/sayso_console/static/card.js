@@ -2,7 +2,7 @@
 
 import { toolOf } from "./agent.js";
 import { fieldsOf, jsonField } from "./edit.js";
-import { factsList, headingOf, marksOf, objectOf } from "./facts.js";
+import { factsList, headingOf, marksOf, objectIn } from "./facts.js";
 import { fold } from "./fold.js";
 import { objectOf, sourceOf } from "./json.js";
 import { changesOf, previewOf } from "./preview.js";
@@ -37,7 +37,7 @@ export class Card {
     this.input = this.inputBox(this.proposal.input);
     this.facts = el("div", {}, factsList(this.proposal) ?? "");
     this.preview = el("div", { class: "previews" }, ...previewOf(this.proposal));
-    const object = this.proposal.type === "command" ? undefined : objectOf(this.proposal.input);
+    const object = this.proposal.type === "command" ? undefined : objectIn(this.proposal.input);
     const name = [`Proposed ${this.label}: ${this.line().textContent}`, object].filter(Boolean).join(" ");
     this.card = el("section", { class: "card", "aria-label": name },
       el("div", { class: "top" }, this.kind, marksOf(this.proposal)), this.title(), ...this.context(),

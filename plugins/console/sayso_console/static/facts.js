@@ -11,7 +11,7 @@ const MINUTE = 60_000;
 export function headingOf({ type, name, input }) {
   if (type === "command") return [el("span", {}, "Terminal command")];
   const title = toolOf(name).title || wordsOf(name);
-  const object = objectOf(input);
+  const object = objectIn(input);
   return [visible(title, "line"), ...(object === undefined ? [] : [" ", el("span", { class: "object", dir: "ltr" }, visible(object, "exact"))])];
 }
 
@@ -20,7 +20,7 @@ function wordsOf(name) {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-export function objectOf(input) {
+export function objectIn(input) {
   if (typeof input !== "object" || input === null) return undefined;
   const short = (value) => typeof value === "string" && value.trim() && value.length <= 60 && !value.includes("\n");
   const found = Object.values(input).find(short);
