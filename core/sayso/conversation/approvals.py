@@ -257,6 +257,7 @@ def approval(row: Proposal, *, execute: bool = False, plain: bool = False) -> Ap
         revision=None if plain else row.revision,
         seen=None if plain else row.seen,
         votes={} if plain else votes(row),
+        preview=None if plain else row.preview,
     )
 
 

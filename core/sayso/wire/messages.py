@@ -176,6 +176,7 @@ class Approval(Wire):
     revision: Revision | None = Field(default=None, exclude_if=_absent)
     seen: Seen | None = Field(default=None, exclude_if=_absent)
     votes: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
+    preview: str | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedApproval(Wire):
