@@ -26,6 +26,9 @@ ann = "token-of-ann"
 bob = "token-of-bob"
 cid = "token-of-cid"
 bot = "token-of-bot"
+pager = "token-of-pager"
+[auth.people]
+bob = ["bearer|pager"]
 [auth.principals.ann]
 kind = "person"
 [auth.principals.bob]
@@ -178,6 +181,7 @@ def test_revoked_grant_approves_nothing(sayso_served: Served) -> None:
     ("who", "more", "status", "code"),
     [
         ("bob", {"holder": "bob"}, 403, "OWN_REQUEST"),
+        ("bob", {"holder": "pager"}, 403, "OWN_REQUEST"),
         ("bot", {}, 403, "AGENT"),
         ("bob", {"tool": "wipe"}, 403, "NOT_GRANTABLE"),
         ("bob", {"tool": "nope"}, 422, "VALUE_ERROR"),

@@ -405,3 +405,7 @@ def test_cases_of_rules_say_what_is_demanded(
     cases.write_text(cases.read_text().replace("quorum = 2", "quorum = 3"))
     assert run(["approvals", "test", str(cases), "--config", str(file)]) == 1
     assert "quorum 2" in capsys.readouterr().out
+    # A grant is the approval of one person, and this call needs two.
+    cases.write_text(f"{case}grants = true\n")
+    assert run(["approvals", "test", str(cases), "--config", str(file)]) == 1
+    assert "grants False, not require; grants True" in capsys.readouterr().out

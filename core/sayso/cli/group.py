@@ -20,7 +20,18 @@ from sayso.installing import install_line
 if TYPE_CHECKING:
     from sayso.config import Config
 
-COMMANDS = ("serve", "dev", "approvals", "plugins", "config", "health", "new")
+COMMANDS = (
+    "serve",
+    "dev",
+    "approvals",
+    "plugins",
+    "config",
+    "health",
+    "new",
+    "backup",
+    "restore",
+    "erase",
+)
 """The built-in sub-commands."""
 
 ALONE = ("demo", "chat")

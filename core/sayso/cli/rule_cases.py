@@ -44,12 +44,16 @@ def rule_cases(
             raise ConfigError(f"{file.name}: the tool {case.tool!r} has no argument {named}")
         platform = PlatformContext.model_validate(case.platform)
         verdict: str = policy.verdict(tool, case.arguments, platform)
-        terms = policy.terms(
-            case.tool, tool, case.arguments, tool.as_called(case.arguments), platform
-        )
+        got = tool.as_called(case.arguments)
+        terms = policy.terms(case.tool, tool, case.arguments, got, platform)
         expected = "; ".join([case.expect, *case.demands()])
         if asked := case.demanded(terms or Terms()):
             verdict = "; ".join([verdict, *asked])
+        if case.grants is not None:
+            # A grant is the approval of one person.
+            may = verdict.startswith("require") and (terms or Terms()).quorum == 1
+            may = may and policy.grantable(tool, case.arguments, got, platform)
+            expected, verdict = f"{expected}; grants {case.grants}", f"{verdict}; grants {may}"
         yield f"{case.tool} {json.dumps(case.arguments)}", expected, verdict
 
 
@@ -64,6 +68,8 @@ class _Case(Section):
     reason: Literal["optional", "required"] | None = None
     decide_within: Duration | None = None
     run_within: Duration | None = None
+    grants: bool | None = None
+    """Whether a standing grant may cover the call."""
 
     def demands(self) -> list[str]:
         """The demands on approvers that the case expects, each as a text."""

@@ -56,7 +56,7 @@ class Grants:
             arguments=arguments,
             pattern=wanted.pattern,
             holder=wanted.holder,
-            context=place_of(wanted.context),
+            context={n: value for n, value in place_of(wanted.context).items() if value},
             uses=wanted.uses,
             ends=0.0,
             reason=wanted.reason,
@@ -117,9 +117,16 @@ class Grants:
         tool = self.engine.agent.tools.get(grant.tool)
         policy, given = self.engine.gate.policy, grant.arguments
         terms = policy.terms(grant.tool, tool, given, given, _platform(grant.context))
-        who = Requester(grant.holder, grant.tenant)
+        who = Requester(self._known(grant.holder), grant.tenant)
         fields = {"kind": "tool_call", "name": grant.tool, "input": given, "call_id": ""}
         return proposal(who, agent=grant.agent, tool=grant.deed, terms=terms, **fields)
+
+    def _known(self, holder: str) -> Principal:
+        """The holder with the facts that the configuration has about it."""
+        host = self.engine.host
+        same = (one for one in host.tokens if one == holder)
+        known: Principal = next(same, None) or host.directory.known(holder)
+        return known
 
     def _check_rules(
         self, tool: Tool[..., Any], arguments: Mapping[str, Any], platform: PlatformContext

@@ -227,35 +227,42 @@ class Line:
         if now < self._until:
             return
         due = sorted((d for d in self._known.values() if d.queue), key=lambda one: one.next)
-        due = [one for one in due if one.next <= now][: 1 if self._failing else 4 * _AT_ONCE]
+        # A round takes at most the time of one notice, so that the lease is renewed in time.
+        due = [one for one in due if one.next <= now][: 1 if self._failing else _AT_ONCE]
         rows = await self._host.record.settle([one.call for one in due]) if due else {}
-        places = asyncio.Semaphore(_AT_ONCE)
-        await asyncio.gather(*(self._sent(one, rows.get(one.call), places) for one in due))
+        await asyncio.gather(*(self._sent(one, rows.get(one.call)) for one in due))
         over = [one for one in self._known.values() if one.over]
         if due or over:
             await self._write({one.call: one for one in [*due, *over]}.values())
 
-    async def _sent(
-        self, delivery: Delivery, row: Proposal | None, places: asyncio.Semaphore
-    ) -> None:
+    async def _sent(self, delivery: Delivery, row: Proposal | None) -> None:
+        before = list(delivery.queue)
         first = delivery.first(row, time.time())
+        for skipped in before[: len(before) - len(delivery.queue)]:
+            self._report(skipped, "skipped")
         if first is None or row is None:
             return
         link = self._link(row.id)
         notice = Notice(first.id, first.type, first.at, row, first.who, delivery.remote, link)
         try:
-            async with places, asyncio.timeout(TIMEOUT):
+            async with asyncio.timeout(TIMEOUT):
                 remote = await self._channel.send(notice)
         except Exception as error:
             self._failed(delivery, first, error)
             outcome = "failed"
         else:
             delivery.sent(remote)
+            self._report(first, "sent")
             self._recovered()
             outcome = "sent"
         self._host.delivered(self.name, outcome, max(0.0, time.time() - first.at))
 
+    def _report(self, waiting: Waiting, outcome: str) -> None:
+        """Report an attempt to the observers of the service."""
+        self._host.delivered(self.name, outcome, max(0.0, time.time() - waiting.at))
+
     def _failed(self, delivery: Delivery, first: Waiting, error: Exception) -> None:
+        self._report(first, "failed")
         self._gone = self._gone or bool(getattr(error, "gone", False))
         wait: float | None = getattr(error, "retry_after", None)
         if not self._failing:

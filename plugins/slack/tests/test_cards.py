@@ -44,6 +44,10 @@ tool = "restart"
 approvers = ["group:sre"]
 not_requester = true
 [[approvals.rules]]
+tool = "wipe"
+approvers = ["ann", "bob"]
+quorum = 2
+[[approvals.rules]]
 tool = "refund"
 approvers = ["group:sre"]
 reason = "required"
@@ -79,7 +83,13 @@ def agent() -> Agent:
         """Refund money."""
         return "refunded"
 
-    return Agent(name="ops", id="ops", model=scripted(), tools=[delete, restart, refund])
+    @tool(requires_approval=True)
+    def wipe(disk: str) -> str:
+        """Wipe a disk."""
+        return "wiped"
+
+    tools = [delete, restart, refund, wipe]
+    return Agent(name="ops", id="ops", model=scripted(), tools=tools)
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +189,19 @@ def test_the_rules_of_approvers_hold_for_a_press(service: Service, workspace: Fa
     assert "names others" in workspace.of("chat.postEphemeral")[-1]["text"]
     assert row_of(service, row.id).state == "PENDING"
     workspace.send("interactive", press(card, buttons(card)["Approve"]))
+    until(lambda: row_of(service, row.id).state == "APPROVED")
+
+
+def test_a_card_counts_the_approvals_of_a_quorum(service: Service, workspace: FakeSlack) -> None:
+    row = propose(service, "wipe", disk="sda")
+    card = shown(workspace, row)
+    assert "Approvals: 0 of 2" in json.dumps(card["blocks"])
+    for _ in range(2):
+        workspace.send("interactive", press(card, buttons(card)["Approve"]))
+    until(lambda: "Approvals: 1 of 2" in json.dumps(card["blocks"]), "the count on the card")
+    assert "approved by bob" in json.dumps(card["blocks"])
+    assert row_of(service, row.id).state == "PENDING", "one person is one approval"
+    workspace.send("interactive", press(card, buttons(card)["Approve"], user="U1ANN"))
     until(lambda: row_of(service, row.id).state == "APPROVED")
 
 

@@ -33,10 +33,10 @@ def written(value: object, secrets: Sequence[str]) -> str:
 def asked(call: ModelCallBegan) -> dict[str, str]:
     """The attributes with what a model is asked."""
     ask = call.ask
-    told = [{"type": "text", "content": text} for text in (ask.system, ask.context) if text]
+    instructions = [{"type": "text", "content": text} for text in (ask.system, ask.context) if text]
     found = {names.INPUT_MESSAGES: written([_message(turn) for turn in ask.turns], ask.secrets)}
-    if told:
-        found[names.INSTRUCTIONS] = written(told, ask.secrets)
+    if instructions:
+        found[names.INSTRUCTIONS] = written(instructions, ask.secrets)
     if ask.tools:
         tools = [
             {
