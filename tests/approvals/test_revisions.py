@@ -156,7 +156,8 @@ def test_idempotent_call_of_unknown_outcome_starts_again_only_as_it_was_edited()
             await ledger.finish(grant, "INDETERMINATE", "Outcome unknown: it timed out.")
             assert await refused(ledger, approve(row, input=TWO)) == {"approval_changed"}
             assert await refused(ledger, approve(row, input=None)) == {"approval_changed"}
-            (again,) = (await decide(ledger, approve(row, input=None, seen=2))).grants
+            seen = (await ledger.settle([row.id]))[row.id].seen
+            (again,) = (await decide(ledger, approve(row, input=None, seen=seen))).grants
             assert again.proposal.runs == NONE
 
     run(work())
