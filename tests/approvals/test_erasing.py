@@ -45,7 +45,8 @@ def run(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
         got = cli.run([*group, *arguments])
         out, err = capsys.readouterr()
         assert got == code, out + err
-        return out + err
+        # Which store is read stands on stderr, and JSON on stdout.
+        return out if out and code == 0 else out + err
 
     return call
 
