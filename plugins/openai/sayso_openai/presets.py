@@ -79,6 +79,7 @@ PRESETS: Mapping[str, Preset] = {
             keys=("LLAMA_API_KEY",),
             needs_key=False,
             example="http://127.0.0.1:8080/v1",
+            lists_windows=True,
         ),
         Preset(
             "mistral", "https://api.mistral.ai/v1", keys=("MISTRAL_API_KEY",), lists_windows=True

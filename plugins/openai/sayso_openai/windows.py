@@ -44,8 +44,12 @@ def window_of(model: str) -> int | None:
     return next((size for form, size in _WINDOWS if form.match(name)), None)
 
 
-_STATED = ("max_model_len", "context_window", "context_length", "max_context_length")
-"""The fields in which servers list what a model can read: vLLM, Groq, OpenRouter, Mistral."""
+_STATED = (
+    *("max_model_len", "context_window", "context_length", "max_context_length"),
+    *("n_ctx", "max_input_tokens"),
+)
+"""The fields in which servers list what a model can read: vLLM, Groq, OpenRouter, Mistral,
+llama.cpp (there within `meta`), LiteLLM."""
 _PATIENCE = 5.0
 _LARGEST = 4 * 2**20
 
@@ -70,8 +74,14 @@ async def listed_window(
 
 def _window_in(listed: Any, model: str) -> int | None:
     entries = listed.get("data") if isinstance(listed, dict) else None
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and entry.get("id") == model:
-            sizes = [entry.get(name) for name in _STATED]
-            return next((size for size in sizes if type(size) is int and size > 0), None)
+    if not isinstance(entries, list):
+        return None
+    found = [entry for entry in entries if isinstance(entry, dict)]
+    # A server with a single model, such as llama.cpp's, answers by it whatever name is asked for.
+    named = [e for e in found if e.get("id") == model] or (found if len(found) == 1 else [])
+    for entry in named[:1]:
+        meta = entry.get("meta")
+        stated = entry | meta if isinstance(meta, dict) else entry
+        sizes = [stated.get(name) for name in _STATED]
+        return next((size for size in sizes if type(size) is int and size > 0), None)
     return None
