@@ -22,7 +22,8 @@ DIST := dist
 DISTRIBUTIONS := . $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all test-lowest check format build faults bench bench-peers bench-report clean
+.PHONY: help install run test test-all test-lowest check format build release-check faults bench \
+	bench-peers bench-report clean
 
 help:
 	@echo "make run      set up what the demo agent needs and start it on 127.0.0.1:8000"
@@ -30,6 +31,7 @@ help:
 	@echo "make test-all      the tests, also those that take long, on the newest and the lowest versions"
 	@echo "make test-lowest   the tests with the lowest declared version of each requirement"
 	@echo "make format   rewrite the style    make build    all wheels into dist/"
+	@echo "make release-check   what keeps a release back: versions, wheels, metadata, constraints"
 	@echo "make faults   an hour of faults on each store; SECONDS=600 for ten minutes"
 	@echo "make bench    the benchmarks       make clean    remove what make made"
 	@echo "make bench-peers   the benchmarks, and other servers for agents beside them"
@@ -71,6 +73,9 @@ build: $(DEMO)
 	cd $(DIST) && for wheel in *.whl; do \
 		echo "$${wheel%%-*} @ file://\$${PWD}/$(notdir $(DIST))/$$wheel"; \
 	done > constraints.txt
+
+release-check: $(STAMP) build
+	$(BIN)/python tests/release.py $(DIST)
 
 # Kills, partitions and full disks, from a seed: as long as SECONDS says, for each store.
 faults: $(STAMP)

@@ -1,6 +1,10 @@
 """The cost of a turn, beside plain FastAPI, the bare limit and other servers for agents.
 
-python -m benchmarks                      everything but the peers, about a quarter of an hour
+python -m benchmarks                      the turns and all that takes no minutes of its own: within
+                                          ten minutes
+python -m benchmarks --all                also what takes minutes of its own, such as a ledger of a
+                                          million rows
+python -m benchmarks --body FILE          turns of a body of yours alone: JSON, as a client sends it
 python -m benchmarks --list               the names of all measurements
 python -m benchmarks --only "small turn"  those whose name holds these words; may be repeated
 python -m benchmarks --quick              short rounds, for a look; no figures to quote
@@ -9,15 +13,17 @@ python -m benchmarks --peers FOLDER       also agno, pydantic-ai, google-adk and
 python -m benchmarks --report             write the figures of the last run into
                                           docs/performance.md, and draw them again
 
-Progress goes to the error output, the tables to the output; results.json and, with matplotlib (pip
-install -r benchmarks/requirements.txt), ratios.png and growth.png lie in the folder --out. The
-server runs on the first core and the load on the last: quote figures of an idle machine only.
+Progress goes to the error output, the tables to the output, the three worst ratios first.
+results.json and, with matplotlib (pip install -r benchmarks/requirements.txt), ratios.png and
+growth.png lie in the folder --out. The server runs on the first core and the load on the last:
+quote figures of an idle machine only.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import sys
 import time
@@ -26,11 +32,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import goals, peers, plots, report
-from benchmarks.catalogue import OTHERS, attempt
+from benchmarks.catalogue import LONG, OTHERS, attempt
 from benchmarks.measure import Result, measure
 from benchmarks.process import LOAD_CORES
 from benchmarks.report import Report
-from benchmarks.scenarios import SCENARIOS, Scenario
+from benchmarks.scenarios import SCENARIOS, Scenario, own
 
 
 def main() -> None:
@@ -38,7 +44,7 @@ def main() -> None:
     options = arguments()
     folder = Path(options.out)
     if options.list:
-        print("\n".join([*(scenario.name for scenario in SCENARIOS), *OTHERS]))
+        print("\n".join(_names(options)))
     elif options.report:
         kept = report.load(folder)
         report.write_page(page(kept))
@@ -64,17 +70,31 @@ def arguments() -> argparse.Namespace:
     add("--rounds", type=int, default=5, help="of turns under load; default: %(default)s")
     add("--quick", action="store_true", help="a quarter of the time a round, smaller counts")
     add("--peers", metavar="FOLDER", help="see above")
+    add("--all", action="store_true", help="see above")
+    add("--body", type=_body, metavar="FILE", help="see above")
     add("--out", default="benchmarks/results", metavar="FOLDER", help="default: %(default)s")
     add("--list", action="store_true", help="measure nothing")
     add("--report", action="store_true", help="measure nothing")
     options = parser.parse_args()
-    if not options.list and not options.report and not _chosen_names(options.only):
+    names = [name for name in _names(options) if chosen(name, options.only)]
+    if not options.list and not options.report and not names:
         parser.error("no measurement has such a name; try: --list")
     return options
 
 
-def _chosen_names(only: list[str]) -> list[str]:
-    return [n for n in (*(s.name for s in SCENARIOS), *OTHERS) if chosen(n, only)]
+def _body(path: str) -> bytes:
+    try:
+        return json.dumps(json.loads(Path(path).read_bytes())).encode()
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{path!r} is no file of JSON: {error}") from None
+
+
+def _scenarios(options: argparse.Namespace) -> list[Scenario]:
+    return SCENARIOS if options.body is None else own(options.body)
+
+
+def _names(options: argparse.Namespace) -> list[str]:
+    return [*(s.name for s in _scenarios(options)), *(OTHERS if options.body is None else ())]
 
 
 def measured(options: argparse.Namespace) -> Report:
@@ -86,7 +106,8 @@ def measured(options: argparse.Namespace) -> Report:
         about = report.about(peers.versions(pythons), options.rounds, options.quick)
         found = Report(about, turns(options, pythons, runner))
         for name, measurement in OTHERS.items():
-            if chosen(name, options.only):
+            left_out = name in LONG and not (options.all or options.only)
+            if name in _names(options) and chosen(name, options.only) and not left_out:
                 figures = attempt(name, measurement, runner.run, options.quick, say)
                 found.others |= {} if figures is None else {name: figures}
     say(f"took {(time.monotonic() - began) / 60:.1f} minutes")
@@ -95,7 +116,7 @@ def measured(options: argparse.Namespace) -> Report:
 
 def page(found: Report) -> str:
     """The figures in the form of docs/performance.md."""
-    parts = [report.heading(found)]
+    parts = [report.worst(list(found.turns.values())), report.heading(found)]
     if found.turns:
         parts.append(report.turns(list(found.turns.values())))
     parts += [report.others(found.others), "**Goals**", goals.table(found)]
@@ -107,7 +128,7 @@ def turns(
 ) -> dict[str, Result]:
     """The scenarios of turns under load."""
     results = {}
-    for given in SCENARIOS:
+    for given in _scenarios(options):
         if not chosen(given.name, options.only):
             continue
         scenario = peers.added(given, pythons)

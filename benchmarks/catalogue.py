@@ -25,6 +25,9 @@ OTHERS: Mapping[str, Measurement] = {
     "worker processes": workers.worker_processes,
 }
 
+LONG = ("installed", "approvals far from PostgreSQL", "growth of ledger rows")
+"""Measurements of minutes each, which a run without `--all` leaves out unless they are named."""
+
 
 def attempt(name: str, measurement: Measurement, run: Run, quick: bool, say: Say) -> Found | None:
     """The findings; None, with a message, if a server, a request or an installation failed."""

@@ -54,6 +54,7 @@ def table(report: Report) -> str:
 
 def goals() -> Iterator[Goal]:
     """All of them."""
+    yield from _as_sent()
     yield from _turns()
     yield from _health()
     yield from _rest()
@@ -61,6 +62,23 @@ def goals() -> Iterator[Goal]:
 
 def _against(where: str, server: str, wanted: float | None, stretch: float | None = None) -> Goal:
     return Goal(where, f"CPU: × {server}", wanted, stretch, lambda r: r.turns[where].ratio(server))
+
+
+def _as_sent() -> Iterator[Goal]:
+    for where, wanted, stretch in (
+        ("small turn as sent, 1 connection", 1.4, 2.0),
+        ("small turn as sent, 32 connections", 2.5, 3.2),
+        ("small turn as sent, Agent, 1 connection", 1.4, 2.0),
+        ("small turn as sent, Agent, 32 connections", 2.5, 3.2),
+        ("62 KB with outcomes, 32 connections", 1.3, 1.8),
+        ("62 KB with outcomes, Agent, 32 connections", 1.0, 1.5),
+        ("100 deltas as sent, 1 connection", 4.5, 6),
+        ("100 deltas as sent, 32 connections", 9, 12),
+        ("tool turn as sent, 32 connections", 2.5, None),
+    ):
+        yield _against(where, "plain", wanted, stretch)
+        # At most twice what bare validation needs.
+        yield _against(where, "limit", 0.5)
 
 
 def _turns() -> Iterator[Goal]:

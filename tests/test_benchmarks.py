@@ -182,6 +182,50 @@ def test_report_says_what_is_reached_and_what_is_not() -> None:
     assert "agno" not in reported
 
 
+def test_report_begins_with_the_three_worst_ratios() -> None:
+    from benchmarks.__main__ import page
+
+    given = made_up()
+    for name, cpu in (("62 KB", 90.0), ("tool turn as", 80.0), ("256", 70.0)):
+        where = next(scenario.name for scenario in SCENARIOS if name in scenario.name)
+        for each in given.turns[where].rounds["plain"]:
+            each.cpu = cpu
+    first = page(given).splitlines()[:5]
+    assert first[0] == "**Worst ratios**"
+    assert [line.split(":")[0] for line in first[2:]] == [
+        "- small turn, 256 connections",
+        "- tool turn as sent, 32 connections",
+        "- 62 KB with outcomes, 32 connections",
+    ]
+    assert first[2].endswith(": 0.70 × plain, 3.00 × limit")
+
+
+def test_body_of_a_file_is_sent_to_each_kind_of_agent(tmp_path: Path) -> None:
+    file = tmp_path / "body.json"
+    file.write_bytes(scenarios.ASKED)
+    command = [sys.executable, "-m", "benchmarks", "--body", str(file)]
+    run = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, check=False)
+    listed = run([*command, "--list"]).stdout.splitlines()
+    assert listed == [scenario.name for scenario in scenarios.own(b"{}")]
+    file.write_text("no JSON")
+    refused = run(command)
+    assert refused.returncode == 2
+    assert "is no file of JSON" in refused.stderr
+
+
+def test_bodies_as_sent_have_what_real_clients_send() -> None:
+    [message] = json.loads(scenarios.ASKED)["messages"]
+    context = message["platform_context"]
+    assert {"user_id", "tenant_name", "k8s_namespace", "kubeconfig"} <= context.keys()
+    messages = json.loads(scenarios.OUTCOMES)["messages"]
+    assert len(messages) == 40 and 60_000 < len(scenarios.OUTCOMES) < 64_000
+    replies = [message for message in messages if message["role"] == "assistant"]
+    assert len(replies) == 19
+    for reply in replies:
+        [call] = reply["data"]["executed_tool_calls"]
+        assert reply["agent"] and reply["meta_data"] and 1000 <= len(call["output"]) <= 2000
+
+
 def test_each_goal_names_a_measurement_that_there_is() -> None:
     there = {scenario.name for scenario in SCENARIOS} | set(OTHERS)
     assert {goal.where for goal in goals.goals()} <= there

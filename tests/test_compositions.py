@@ -42,7 +42,7 @@ CONSOLE = {
     "POST /console/approvals/{id}",
     *(f"GET /console/{file.name}" for file in STATIC.iterdir() if file.suffix in (".css", ".js")),
 }
-DOCS = {"GET /docs", "GET /docs/oauth2-redirect", "GET /openapi.json"}
+DOCS = {"GET /docs", "GET /openapi.json"}
 TICKETS = {"POST /auth/ticket"}
 """A service with `[auth]` has them for browsers."""
 KNOWN = TICKETS | HEALTH | FRONT | {"GET /ready"} | V1 | V2 | A2A | OFFICIAL_A2A | CONSOLE | DOCS

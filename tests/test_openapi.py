@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jsonschema_rs
@@ -47,6 +49,82 @@ def document_of(service: Service, **headers: str) -> dict[str, Any]:
     return document
 
 
+def fields_of(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each property of each schema within `node`."""
+    if isinstance(node, dict):
+        given = node.get("properties")
+        if isinstance(given, dict):
+            yield from given.items()
+        node = list(node.values())
+    if isinstance(node, list):
+        for each in node:
+            yield from fields_of(each)
+
+
+def test_every_property_and_operation_of_the_contract_is_described() -> None:
+    agent = Agent(name="kube", description="Looks after a cluster.", model=scripted("fine"))
+    config = 'plugins = ["v1", "v2"]\n' + BEARER.partition("\n")[2]
+    with served(agent, config=config, docs=True, ready=True) as service:
+        document = document_of(service, Authorization="Bearer word")
+    assert document["info"]["title"] == "kube"
+    assert document["info"]["description"] == "Looks after a cluster."
+    lacking = [name for name, field in fields_of(document) if not field.get("description")]
+    assert lacking == []
+    schemas = document["components"]["schemas"]
+    assert [name for name, schema in schemas.items() if not schema.get("description")] == []
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert operation["summary"] and operation["description"], path
+    for path in (*CHATS, *STREAMS):
+        operation = document["paths"][path]["post"]
+        body = operation["requestBody"]["content"]["application/json"]
+        assert {"question", "approval"} <= body["examples"].keys()
+        assert (
+            "code"
+            in operation["responses"]["422"]["content"]["application/json"]["schema"]["properties"]
+        )
+
+
+def test_the_examples_are_requests_that_the_service_takes() -> None:
+    with served(Agent(model=scripted("fine")), docs=True) as service:
+        document = document_of(service)
+        examples = document["paths"]["/api/chat"]["post"]["requestBody"]["content"][
+            "application/json"
+        ]["examples"]
+        assert service.post("/api/chat", examples["question"]["value"]).status == 200
+        refused = service.post("/api/chat", examples["approval"]["value"])
+        # Nobody has proposed this call; its form is right.
+        assert "approval_not_issued" in refused.text
+
+
+def test_the_page_of_the_interface_works_offline_and_with_a_token() -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        why = "there is no chromium on the path; on Debian: apt-get install chromium"
+        pytest.fail(why) if os.environ.get("CI") == "true" else pytest.skip(why)
+    playwright = pytest.importorskip("playwright.sync_api")
+    asked: list[str] = []
+    with (
+        served(Agent(name="kube", model=scripted("fine")), config=BEARER, docs=True) as service,
+        playwright.sync_playwright() as driver,
+    ):
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{service.url}/docs")
+        page.get_by_label("Token").fill("wrong")
+        page.get_by_role("button").click()
+        page.get_by_text("The service answers 401.").wait_for()
+        page.get_by_label("Token").fill("word")
+        page.get_by_role("button").click()
+        page.get_by_role("heading", name="kube").wait_for()
+        page.get_by_text("/api/chat-stream").click()
+        page.get_by_text("Each line is one event").locator("visible=true").first.wait_for()
+        browser.close()
+        assert service.get("/openapi.json").status == 401
+    assert {url.split("/")[2] for url in asked} == {f"127.0.0.1:{service.port}"}
+
+
 def test_openapi_lists_every_plain_route() -> None:
     with served(answer, docs=True, ready=True, a2a=True) as service:
         document = document_of(service)
@@ -59,7 +137,7 @@ def test_openapi_lists_every_plain_route() -> None:
     for path in ("/health", "/ready"):
         content = paths[path]["get"]["responses"]["200"]["content"]
         status = content["application/json"]["schema"]["properties"]["status"]
-        assert status == {"type": "string"}
+        assert status["type"] == "string"
     assert "security" not in document
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import tomllib
 import zipfile
@@ -17,6 +18,7 @@ from packaging.requirements import Requirement
 
 import lowest
 from environments import FOLDERS, ROOT, Environment, run, serving
+from release import problems
 from sayso._version import __version__
 from sayso.plugins.discovery import BUILT_IN
 from slow import few
@@ -79,6 +81,23 @@ def test_metadata_is_complete(built: dict[str, Path]) -> None:
         assert "Typing :: Typed" in classifiers, name
         pythons = [line for line in core.get_all("Classifier", []) if ":: Python" in line]
         assert [line for line in classifiers if ":: Python" in line] == pythons, name
+
+
+def test_a_release_is_kept_back_by_exactly_what_the_owner_has_to_choose(
+    built: dict[str, Path], tmp_path: Path
+) -> None:
+    for wheel in built.values():
+        shutil.copy(wheel, tmp_path)
+    names = "".join(f"x @ file:///x/{wheel.name}\n" for wheel in built.values())
+    (tmp_path / "constraints.txt").write_text(names)
+    mine = {"the checkout has changes that are not committed"}
+    expected = {
+        f"{name} has no licence: choose one, and put its text into LICENSE" for name in built
+    }
+    expected |= {"there is no LICENSE", f"CHANGELOG.md has no heading for {__version__}"}
+    assert set(problems(tmp_path)) - mine == expected
+    (tmp_path / built["sayso"].name).unlink()
+    assert any(line.startswith("sayso has no wheel") for line in problems(tmp_path))
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name_of)

@@ -272,8 +272,8 @@ def test_numbers_of_the_limits_are_the_defaults() -> None:
 def test_settings_on_the_page_about_approvals_are_valid(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "approvals.md").read_text("utf-8")
     blocks = [found[4] for found in _FENCE.finditer(page) if found[2] == "toml"]
-    assert len(blocks) == 2
-    # The first one needs people, who need authentication; the test of the pages runs it.
-    (tmp_path / "sayso.toml").write_text(blocks[1], "utf-8")
+    assert len(blocks) == 3
+    # The first two need people, who need authentication; the test of the pages runs them.
+    (tmp_path / "sayso.toml").write_text(blocks[2], "utf-8")
     approvals = load_config(tmp_path / "sayso.toml", environ={}).approvals
     assert (approvals.ttl, approvals.rules[0].action) == (8 * 3600, "require")

@@ -35,10 +35,14 @@ def agent(messages, context):
 """
 
 
+# The tests of `telemetry` have the SDK installed.
+NO_SDK = "import sys; sys.modules['opentelemetry.sdk'] = None"
+
+
 @pytest.mark.parametrize(
     ("first", "environment", "options", "loaded"),
     [
-        ("", {}, (), False),
+        (NO_SDK, {}, (), False),
         ("import fastapi", {}, (), True),
         ("import opentelemetry.trace", {}, (), True),
         ("", {"FASTAPI_OTEL_AUTO_CONFIGURE": "true"}, (), True),

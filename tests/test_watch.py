@@ -64,7 +64,7 @@ def watching(config: Path, *options: str) -> Iterator[Lines]:
 
 def test_the_terminal_shows_what_waits_and_each_change_and_expiry(tmp_path: Path) -> None:
     config = tmp_path / "sayso.toml"
-    ledger = f'ledger = "sqlite:///{tmp_path}/approvals.db"\nttl = "6s"\n'
+    ledger = f'ledger = "sqlite:///{tmp_path}/approvals.db"\nttl = "12s"\n'
     config.write_text(f'[approvals]\ndeciders = "any"\n{ledger}')
     with served(agent(), config=config) as service:
         calls = service.host.calls

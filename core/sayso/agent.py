@@ -43,6 +43,12 @@ def _text(option: str, given: object) -> str:
     return given
 
 
+def _texts(option: str, given: object) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"{option} takes a list of texts, not {given!r}")
+    return tuple(_text(option, item) for item in given)
+
+
 class Agent:
     """One tool-calling agent (interface.md, "Agent configuration").
 
@@ -51,8 +57,9 @@ class Agent:
     MCP clients and the A2A card show. `tools` are tools, plain functions, and sources of tools such
     as an MCP server's. `model` is `"provider:name"`, `"offline"` or a `Model`; None uses the
     configuration's, else the offline responder. `system_prompt` is static and cacheable,
-    `system_context` computed for each request. Interceptors and event handlers are one or a list,
-    sync or async. Without `commands` no command is ever suggested or run.
+    `system_context` computed for each request. `examples` are prompts that pages offer to begin
+    with. Interceptors and event handlers are one or a list, sync or async. Without `commands` no
+    command is ever suggested or run.
     """
 
     function: Callable[..., Any] | None = None
@@ -65,6 +72,7 @@ class Agent:
         id: str | None = None,
         name: str | None = None,
         description: str = "",
+        examples: Sequence[str] = (),
         version: str = "",
         model: str | Model | None = None,
         tools: Sequence[Tool | ToolSource | Callable[..., Any]] = (),
@@ -82,6 +90,7 @@ class Agent:
         self._id = stated if stated is None else _text("id" if id else "name", stated)
         self.name = "assistant" if name is None else _text("name", name)
         self.description = _text("description", description)
+        self.examples = _texts("examples", examples)
         self.version = _text("version", version)
         self.model = _model(model)
         self.sources, self._own = _tools(tools)

@@ -217,7 +217,10 @@ class StreamUnknown(RequestError):
     code = "STREAM_NOT_FOUND"
 
     def __init__(self) -> None:
-        super().__init__("there is no such stream here; send the request again")
+        super().__init__(
+            "there is no such stream here: it was kept for a short time, by the machine that began "
+            "it; send the request again"
+        )
 
 
 class StreamTaken(RequestError):

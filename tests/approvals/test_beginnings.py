@@ -488,22 +488,23 @@ def test_a_command_whose_claim_is_too_old_to_begin_stays_approved(
     reply = service.chat(user("go"))
     (command,) = reply["data"]["cmds"]
     messages = [user("go"), said(reply), user("", data={"cmds": [{**command, "execute": True}]})]
-    begun: list[Grant] = []
+    granted: list[Grant] = []
     begin = Grant.begin
 
     def noted(grant: Grant) -> None:
         begin(grant)
-        begun.append(grant)
+        granted.append(grant)
 
     monkeypatch.setattr(Grant, "begin", noted)
     with monkeypatch.context() as late:
         late.setattr(Rules, "new_claim", lambda self: Claim(secrets.token_hex(8), 0.0))
         assert "approved and has not begun" in service.chat(*messages)["content"]
     assert not (tmp_path / "ran").exists()
-    assert begun == []
-    executed = service.chat(*messages)["data"]["executed_cmds"]
+    assert granted == []
+    # It rests for some seconds after these refused starts.
+    executed = until(lambda: service.chat(*messages)["data"]["executed_cmds"], "its start")
     assert len(executed) == 1 and (tmp_path / "ran").read_text() == "ran\n"
     # The right to run it is used up.
-    (grant,) = begun
+    (grant,) = granted
     with pytest.raises(RuntimeError, match="spent"):
         grant.spend()

@@ -747,7 +747,7 @@ class TestCommandLine:
         process, reply, id_ = self.pending(nursery, tmp_path)
         process.client.chat(*deciding(reply))
         reported = sayso("purge", "--older-than", "0s", "--log-older-than", "0s")
-        assert "forgot the contents of 1 call and 0 suspended turns, and " in reported
+        assert "forgot the contents of 1 call and 1 suspended turn, and " in reported
         assert "there is no proposal" in sayso("show", "--json", id_, code=1)
         assert "the log is whole: " in sayso("verify")
         answer = process.client.ask(*deciding(reply))
@@ -770,6 +770,7 @@ class TestCommandLine:
         assert open_["input"] == {"name": "a"}, "what is open is kept"
         assert "the log is whole: 6 rows" in sayso("verify"), "five, and a summary"
         assert lines(tmp_path, "runs") == ["a"]
-        # The reply is kept for as long as a proposal is pending, with the outcomes that it states.
-        assert process.client.chat(*deciding(reply)) == ended
+        # The recorded reply states the output, so it has gone with it; nothing runs again.
+        assert "wiped a" in ended["content"]
+        assert "No result of this call is known" in process.client.chat(*deciding(reply))["content"]
         assert lines(tmp_path, "runs") == ["a"]

@@ -58,7 +58,7 @@ class Provider:
         self._server = _Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.listed: dict[str, Any] = {}
-        """What it answers to GET, by path."""
+        """The answers to GET, by path."""
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
 

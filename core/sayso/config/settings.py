@@ -284,7 +284,7 @@ class ServerSettings(Section):
     drain_timeout: Annotated[Duration, Field(ge=0)] = 30.0
     """How long running turns may go on after SIGTERM."""
     docs: bool = False
-    """Serve `/docs` and `/openapi.json`."""
+    """Serve `/openapi.json` and `/docs`, a page that shows it, and asks for a token if needed."""
     ready: bool = False
     """Serve `/ready`."""
     debug: bool = False

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, TypeVar
 
 from sayso.ledger import Proposal
@@ -87,7 +88,8 @@ def stated_ids(data: Data | None) -> set[str]:
     """The ids of the proposals and decisions in a message."""
     if data is None:
         return set()
-    return {*(item.id for item in data.stated), *(c.id for c in data.cmds if c.id)}
+    ids = {item.id for item in data.stated}
+    return ids | {c.id for c in data.cmds if c.id} if data.cmds else ids
 
 
 def _in_message(message: Message, index: int, *, newest: bool) -> list[Choice]:
@@ -177,8 +179,10 @@ def shown_ids(data: Data | None) -> list[str]:
     if data is None:
         return []
     ids = [call.id for call in data.stated] + [outcome.id for outcome in data.outcomes]
-    ids += [command.id for command in data.cmds if command.id]
-    return ids + [command.id for command in data.executed_cmds if command.id]
+    if data.cmds or data.executed_cmds:
+        ids += [command.id for command in data.cmds if command.id]
+        ids += [command.id for command in data.executed_cmds if command.id]
+    return ids
 
 
 def last_shown(messages: Sequence[Message]) -> list[str]:
@@ -208,7 +212,8 @@ def references(said: Iterable[tuple[str, str]]) -> list[str]:
     running = hashlib.sha256()
     found = []
     for role, content in said:
-        running.update(json.dumps([role, content]).encode())
+        # The bytes of `json.dumps([role, content])`, whose digest the rows of the ledger have.
+        running.update(f"[{_quoted(role)}, {_quoted(content)}]".encode())
         found.append(running.hexdigest()[:32])
     return found
 
@@ -257,6 +262,7 @@ def approval(row: Proposal, *, execute: bool = False, plain: bool = False) -> Ap
         revision=None if plain else row.revision,
         seen=None if plain else row.seen,
         votes={} if plain else votes(row),
+        preview=None if plain else row.preview,
     )
 
 

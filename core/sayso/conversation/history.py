@@ -40,9 +40,13 @@ from sayso.models import (
     load_turns,
 )
 from sayso.wire.messages import (
+    Approval,
     Command,
     Data,
+    ExecutedApproval,
+    ExecutedToolCall,
     Message,
+    ToolCall,
 )
 
 
@@ -90,6 +94,15 @@ def _texts(messages: Sequence[Message]) -> list[Turn] | None:
         turns.append(Turn(role, [Text(message.content)]))
         role = "assistant" if role == "user" else "user"
     return turns if role == "assistant" else None
+
+
+_AnyCall = ToolCall | Approval | ExecutedToolCall | ExecutedApproval | Proposal
+
+
+def _proposed(data: Data) -> list[ToolCall | Approval]:
+    """The tool calls that the message states; of two with one id the last."""
+    calls = {call.id: call for call in data.stated}.values()
+    return [call for call in calls if call.name and getattr(call, "type", "") != "command"]
 
 
 @dataclass(slots=True)
@@ -147,11 +160,14 @@ class _Builder:
 
     def _look(self) -> None:
         """Make the indexes for looking up calls: a long conversation has thousands."""
-        self.mentions = Mentions(self.messages, self.found.chosen)
-        self.rows = self.found.by_turn()
         for row in self.found.rows.values():
             if row.kind == "command":
                 self.commands.setdefault(row.input.get("command", ""), []).append(row)
+        if not self.found.turns:
+            # The other indexes are for the places of suspended turns.
+            return
+        self.mentions = Mentions(self.messages, self.found.chosen)
+        self.rows = self.found.by_turn()
         for index, reference in enumerate(self.references):
             self.answered.setdefault(reference, index)
 
@@ -253,18 +269,10 @@ class _Builder:
                 self.out.append(Turn("assistant", [Text(message.content)]))
             return
         data = message.data
-        pending = {c.id: c for c in data.stated}
-        own = [
-            Call(c.id, c.name, c.input)
-            for c in pending.values()
-            if c.id not in self.called and c.name and getattr(c, "type", "") != "command"
-        ]
-        self.called |= {c.id for c in own}
-        before = [e for e in calls_run(data) if e.id not in self.called]
-        self.called |= {e.id for e in before}
-        if before:
-            self.out.append(Turn("assistant", [Call(e.id, e.name, e.input) for e in before]))
-            self.out.append(Turn("user", [self.known.result(e.id) for e in before]))
+        own = self._new(_proposed(data)) if data.tool_calls or data.approvals else []
+        if before := self._new(calls_run(data)):
+            self.out.append(Turn("assistant", [*before]))
+            self.out.append(self._results(before))
         notes = [*self.late.get(index, ())]
         blocks: list[Block] = []
         if index not in self.taken_place:
@@ -276,20 +284,25 @@ class _Builder:
         if blocks or own:
             self.out.append(Turn("assistant", [*blocks, *own]))
         if own:
-            self.out.append(Turn("user", [self.known.result(call.id) for call in own]))
+            self.out.append(self._results(own))
+
+    def _new(self, calls: Iterable[_AnyCall]) -> list[Call]:
+        """Those of the calls that the model has not been shown; from now on it has."""
+        new = [Call(c.id, c.name, c.input) for c in calls if c.id not in self.called]
+        self.called.update([call.id for call in new])
+        return new
+
+    def _results(self, calls: Iterable[Call]) -> Turn:
+        return Turn("user", [self.known.result(call.id) for call in calls])
 
     def _user(self, index: int, message: Message) -> None:
         if message.data is None:
             self._said(self.late.get(index, ()), message)
             return
         data = message.data
-        calls = [Call(e.id, e.name, e.input) for e in calls_run(data)]
-        calls += self._directly_proposed(data)
-        calls = [call for call in calls if call.id not in self.called]
-        self.called |= {call.id for call in calls}
-        if calls:
-            self.out.append(Turn("assistant", calls))
-            self.out.append(Turn("user", [self.known.result(call.id) for call in calls]))
+        if calls := self._new([*calls_run(data), *self._directly_proposed(data)]):
+            self.out.append(Turn("assistant", [*calls]))
+            self.out.append(self._results(calls))
         notes = [*self.late.get(index, ()), *self._commands(data, index)]
         self._said([*notes, *self._unplaced(data, index)], message)
 
@@ -302,11 +315,10 @@ class _Builder:
         if blocks:
             self.out.append(Turn("user", blocks))
 
-    def _directly_proposed(self, data: Data) -> list[Call]:
+    def _directly_proposed(self, data: Data) -> list[Proposal]:
         """The tool calls stated here that no model made, such as those of an MCP client."""
         rows = [self.found.rows.get(item.id) for item in data.stated]
-        called = [row for row in rows if row is not None and row.kind == "tool_call"]
-        return [Call(row.id, row.name, row.input) for row in called]
+        return [row for row in rows if row is not None and row.kind == "tool_call"]
 
     def _unplaced(self, data: Data, index: int) -> list[str]:
         """Outcomes in a user message of calls that no assistant message shows."""
@@ -331,6 +343,8 @@ class _Builder:
         """Commands that are in no suspended turn, as plain text."""
         texts = []
         run = commands_run(data)
+        if not (run or data.cmds):
+            return []
         held = {done.command for done in run if self._is_held(done.command)}
         for done in run:
             if done.command not in held and done.id not in self.called:

@@ -39,7 +39,13 @@ def paired(turns: Sequence[Turn]) -> list[Turn]:
 
 def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Turn]:
     # A dict instead of single searches: a client's history may have thousands of calls.
-    given = {b.call_id: b for b in reversed(answering.blocks) if isinstance(b, Result)}
+    given: dict[str, Result] = {}
+    after: list[Block] = []
+    for block in answering.blocks:
+        if isinstance(block, Result):
+            given.setdefault(block.call_id, block)
+        elif isinstance(block, Attachment) or (isinstance(block, Text) and block.text.strip()):
+            after.append(block)
     blocks: list[Block] = []
     results: dict[str, Block] = {}
     for block in asking.blocks:
@@ -57,16 +63,11 @@ def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Tu
         # dropped.
         none_dropped = len(results) == sum(isinstance(b, Call) for b in asking.blocks)
         raw = bound_to_model(raw) if none_dropped else None
-    after = [b for b in answering.blocks if _is_said(b)]
     answers = [*results.values(), *after]
     return (
         Turn("assistant", blocks or [Text("(no reply)")], raw),
         Turn("user", answers or [Text("(continue)")]),
     )
-
-
-def _is_said(block: Block) -> bool:
-    return isinstance(block, Attachment) or (isinstance(block, Text) and bool(block.text.strip()))
 
 
 def _raw_of_both(first: Turn, second: Turn) -> Mapping[str, Any] | None:

@@ -121,12 +121,16 @@ class KnownOutcomes:
 
 def calls_run(data: Data) -> list[ExecutedToolCall | ExecutedApproval]:
     """The tool calls whose outcome the message reports."""
+    if not data.executed_approvals:
+        return [*data.executed_tool_calls]
     approved = [e for e in data.executed_approvals if e.type == "tool_call"]
     return [*data.executed_tool_calls, *approved]
 
 
 def commands_run(data: Data) -> list[ExecutedCommand]:
     """The commands whose outcome the message reports."""
+    if not data.executed_approvals:
+        return [*data.executed_cmds]
     approved = [
         ExecutedCommand(command=str(e.input.get("command")), output=e.output, id=e.id)
         for e in data.executed_approvals

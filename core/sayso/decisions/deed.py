@@ -44,6 +44,7 @@ def tool_deed(tool: Tool[..., Any], sent: Mapping[str, Any]) -> dict[str, Any]:
         "idempotent": tool.idempotent,
         "tool": tool.digest,
         "source": tool.origin,
+        "preview": tool.previewed(found.input),
     }
 
 

@@ -138,6 +138,7 @@ class DirectCalls:
         deed = await self._engine.code.check(tool_deed, tool, input)
         if holds_secret([deed["input"], dict(input)], given.secrets()):
             raise ToolInputError("the input holds a secret of the platform context")
+        deed["preview"] = mask(deed["preview"], given.secrets())
         terms = self._engine.gate.policy.terms(name, tool, input, deed["input"], platform)
         row = proposal(
             requester(caller, given.tenant_name),

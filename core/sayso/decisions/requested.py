@@ -15,7 +15,7 @@ from sayso.principals import person_of, proven_tenant
 from sayso.wire.lenient_json import json_values
 from sayso.wire.messages import Kind, PlatformContext
 
-_TEXTS = ("name", "description", "input_description", "intent")
+_TEXTS = ("name", "description", "input_description", "intent", "preview")
 """The fields that the approver reads next to the input."""
 
 

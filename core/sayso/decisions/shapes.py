@@ -106,6 +106,7 @@ class Common(TypedDict):
     unattended: bool
     voted: Sequence[VoteShown]
     decision: DecisionShown | None
+    finished: str | None
 
 
 class ShownItem(Common):
@@ -119,13 +120,13 @@ class ShownItem(Common):
 
 class ShownCall(Common):
     """A call with all its fields; `edited` is the input that runs if an approver has changed it,
-    `output` the outcome."""
+    `output` the outcome, `preview` the text that the tool has made of the input."""
 
     input: dict[str, Any]
     edited: dict[str, Any] | None
     editable: bool | Sequence[str]
     input_description: dict[str, Any]
-    finished: str | None
+    preview: str | None
     rule: RuleShown | None
     output: str | None
     comments: Sequence[CommentShown]
@@ -207,7 +208,7 @@ def shown_call(row: Proposal, view: View) -> ShownCall:
         "edited": row.edited,
         "editable": view.editable(row),
         "input_description": row.input_description,
-        "finished": None if row.finished is None else iso(row.finished),
+        "preview": row.preview,
         "rule": _rule(row),
         "output": row.output,
         "comments": [
@@ -248,6 +249,7 @@ def _common(row: Proposal, view: View) -> Common:
         "unattended": row.unattended,
         "voted": [_vote(vote) for vote in row.votes],
         "decision": _decision(row),
+        "finished": None if row.finished is None else iso(row.finished),
     }
 
 

@@ -81,6 +81,8 @@ class Authentication:
         is_file = path in self.files and scope.get("method") in ("GET", "HEAD")
         public = path in PUBLIC or is_file or (path == "/" and self._leads(scope))
         public = public or (scope["type"] == "http" and path in self.signed)
+        # The page has no fact about the service; it asks for a token to show what there is.
+        public = public or (path == "/docs" and self.host.config.server.docs)
         if scope["type"] in ("http", "websocket") and not public:
             try:
                 scope[PRINCIPAL] = await authenticate(self.host, scope)

@@ -1,14 +1,23 @@
 """The application as a FastAPI, for its documents, its routers and its traces."""
 
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from starlette.routing import Router
+from fastapi.responses import HTMLResponse
+from starlette.routing import Route, Router
 
 from sayso._version import __version__
 from sayso.host import ServiceHost
 from sayso.http.asgi import App
 from sayso.plugins.routes import each_route
+
+PAGE = Path(__file__).with_name("docs.html")
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
 
 
 class FastAPIApp(App, FastAPI):
@@ -18,12 +27,16 @@ class FastAPIApp(App, FastAPI):
         docs = host.config.server.docs
         super().__init__(
             host,
-            title="Sayso",
+            title=host.agent.name,
             version=__version__,
-            docs_url="/docs" if docs else None,
+            docs_url=None,
             redoc_url=None,
             openapi_url="/openapi.json" if docs else None,
         )
+        if docs:
+            # FastAPI's own page loads its code from a server elsewhere, and sends no token.
+            page = HTMLResponse(PAGE.read_text("utf-8"), headers=HEADERS)
+            self.router.routes.append(Route("/docs", lambda request: page, include_in_schema=False))
 
     def include(self, router: Router) -> None:
         """Add `router` with its lifespan, as FastAPI does if it is one of FastAPI's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, get_args
@@ -28,6 +29,7 @@ from sayso.errors import (
 )
 from sayso.host import ServiceHost
 from sayso.http.access import PUBLIC
+from sayso.http.described import CHAT, ERROR, OPERATIONS, REQUESTS, STREAM, described
 from sayso.http.endpoints import ChatEndpoint, standard_error
 from sayso.wire.events import Event
 from sayso.wire.failures import Failure
@@ -39,7 +41,7 @@ _CORE = {
     "/ready": "Says whether new turns are taken",
     "/auth/ticket": "Gives a ticket, by which one WebSocket may be opened as `?ticket=`",
 }
-_STATUS = {
+_STATUS: dict[str, Any] = {
     "type": "object",
     "properties": {"status": {"type": "string"}},
     "required": ["status"],
@@ -49,8 +51,16 @@ _TICKET = {
     "properties": {"ticket": {"type": "string"}, "expires_in": {"type": "integer"}},
     "required": ["ticket", "expires_in"],
 }
+described("Status", _STATUS)
+described("Ticket", _TICKET)
 _SCHEMAS = {"/health": _STATUS, "/ready": _STATUS, "/auth/ticket": _TICKET}
-_NOT_READY = {**_STATUS, "properties": {"status": {"type": "string"}, "detail": {"type": "string"}}}
+_NOT_READY = {
+    **_STATUS,
+    "properties": {
+        **_STATUS["properties"],
+        "detail": {"type": "string", "description": "The reason."},
+    },
+}
 
 
 def with_raw_routes(
@@ -64,6 +74,8 @@ def with_raw_routes(
     is_taken = any(schemas.get(name, own) != own for name, own in _schemas("").items())
     prefix = "Sayso" if is_taken else ""
     schemas |= _schemas(prefix)
+    if text := host.agent.description:
+        document["info"]["description"] = text
     if bearer := host.config.auth.scheme in ("bearer", "jwt"):
         components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"bearer": []}]
@@ -77,11 +89,12 @@ def with_raw_routes(
         for method in sorted(route.methods - {"HEAD"}):
             if isinstance(route.endpoint, ChatEndpoint):
                 operation = _chat(route.endpoint, prefix)
-            elif method in (described := getattr(route.endpoint, "openapi", {})):
-                operation = dict(described[method])
+            elif method in (own := getattr(route.endpoint, "openapi", {})):
+                operation = dict(own[method])
             else:
                 schema = _SCHEMAS.get(path, {})
                 operation = _operation(_CORE.get(path, f"{method} {shown}"), _json(schema))
+                operation["description"] = OPERATIONS.get(path, _said(route))
             if path == "/ready":
                 operation["responses"]["503"] = _response(503, _json(_NOT_READY))
             if parameters:
@@ -91,6 +104,12 @@ def with_raw_routes(
                 operation["security"] = []
             operations[method.lower()] = operation
     return document
+
+
+def _said(route: Route) -> str:
+    """The first paragraph of the endpoint's docstring."""
+    text = inspect.getdoc(route.endpoint) or inspect.getdoc(type(route.endpoint)) or ""
+    return " ".join(text.partition("\n\n")[0].split())
 
 
 def _schemas(prefix: str) -> dict[str, Any]:
@@ -110,7 +129,8 @@ def _schemas(prefix: str) -> dict[str, Any]:
         schema["properties"] = {"type": {"const": each.type}, **schema["properties"]}
         schema["required"] = ["type", *schema.get("required", [])]
     schemas["Event"] = {"oneOf": [_reference(prefix + each.__name__) for each in events]}
-    return {prefix + name: schema for name, schema in schemas.items()}
+    schemas["Event"]["description"] = "One line of a stream, by its `type`."
+    return {prefix + name: described(name, schema) for name, schema in schemas.items()}
 
 
 def _reference(name: str) -> dict[str, str]:
@@ -122,12 +142,15 @@ def _parameter(name: str) -> dict[str, Any]:
 
 
 def _chat(endpoint: ChatEndpoint, prefix: str) -> dict[str, Any]:
-    body = {"required": True, "content": _json(_reference(f"{prefix}ChatRequest"))}
+    content = _json(_reference(f"{prefix}ChatRequest"))
+    content["application/json"]["examples"] = REQUESTS
+    body = {"required": True, "content": content}
     reply = _json(_reference(f"{prefix}AgentMessage"))
     if endpoint.streams:
         reply = {"application/x-ndjson": {"schema": _reference(f"{prefix}Event")}}
     what = "One turn, as a stream of events" if endpoint.streams else "One turn, as one message"
     operation = {**_operation(f"{what} ({endpoint.protocol})", reply), "requestBody": body}
+    operation["description"] = STREAM if endpoint.streams else CHAT
     operation["responses"] |= _refusals(endpoint)
     return {**operation, "deprecated": True} if endpoint.deprecated else operation
 
@@ -155,8 +178,8 @@ def _refusals(endpoint: ChatEndpoint) -> dict[str, Any]:
         examples.append((nobody, *standard_error(nobody, _failure(nobody))))
     responses: dict[str, Any] = {}
     for error, status, body in examples:
-        described = responses.setdefault(str(status), _response(status, _json({"type": "object"})))
-        content = described["content"]["application/json"]
+        made = _response(status, _json(described("Error", dict(ERROR))))
+        content = responses.setdefault(str(status), made)["content"]["application/json"]
         content.setdefault("examples", {})[type(error).__name__] = {"value": body}
     return responses
 

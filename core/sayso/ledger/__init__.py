@@ -90,7 +90,8 @@ class Proposal:
     `person` is whose principal proposed it, `terms` what its rule demands, `votes` who has approved
     it while others are still needed, `editors` who has changed its input. An `unattended` call
     needs nothing of its caller's, so the service may start it. `trace` is the `traceparent` of the
-    request that proposed it, empty unless an observer gives one.
+    request that proposed it, empty unless an observer gives one. `preview` is the text that the
+    tool's `preview` made of the proposed input; an edit removes it.
     """
 
     id: str
@@ -140,6 +141,7 @@ class Proposal:
     refusals: int = 0
     rests: float = 0.0
     trace: str = ""
+    preview: str | None = None
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -217,6 +219,7 @@ class Proposal:
             intent=None,
             sent=None,
             comments=[],
+            preview=None,
             decision=decision,
         )
 

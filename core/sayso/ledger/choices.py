@@ -262,6 +262,7 @@ def revise(row: Proposal, stated: dict[str, Any], runs: dict[str, Any] | None) -
     as the tool gets it. Decisions on earlier revisions no longer count."""
     row.earlier = [*row.earlier, _digest(row, row.runs), *([row.edit] if row.edit else [])]
     row.edited, row.edit = runs, _digest(row, stated)
+    row.preview = None  # of the input before
     row.revision += 1
 
 

@@ -196,7 +196,8 @@ class Ledger:
         """
         ids = list(dict.fromkeys([*shown, *(c.id for c in choices if c.id)]))
         claim = claim and not dry and any(c.approved for c in choices)
-        sent = self._claiming.sent() if claim else self._rules.new_claim()
+        # Most requests claim nothing, and need no token.
+        sent = self._claiming.sent() if claim else None
 
         late: list[str] = []
         unstarted: dict[str, str] = {}
@@ -220,14 +221,14 @@ class Ledger:
                 self._rules.record(tx, found, who, edit, decided_by)
                 found.hinders = may_start
                 found.starts = self._rules.starts(found)
-                if claim and not (alone and len(found.starts) > 1):
+                if sent is not None and not (alone and len(found.starts) > 1):
                     self._rules.claim(tx, found, who, sent)
                 self._rules.write(tx, found)
             return found
 
         reading = Reading(work, proposals=ids)
         try:
-            if claim:
+            if sent is not None:
                 decided = await self._claiming.run(reading, sent.token)
             else:
                 decided = await self.store.run(reading)

@@ -8,12 +8,14 @@ PostgreSQL, with `?` for values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
 from sayso.ledger import Head, LogRow, Pending, Proposal, State, SuspendedTurn, chains, log
 from sayso.ledger.chains import Entry
 from sayso.ledger.database import SELECT, Database, Known, MustWrite, Row
+from sayso.ledger.old_rows import OldRows
 from sayso.ledger.tables import SET_META
 from sayso.ledger.texts import (
     NO_CONTENTS,
@@ -25,8 +27,6 @@ from sayso.ledger.texts import (
     load_turn,
     loads,
 )
-
-_CHUNK = 500
 
 
 def _column(value: str | float) -> str | float | None:
@@ -274,11 +274,14 @@ class SqlTransaction:
     ) -> tuple[int, int, int]:
         self._known.clear()
         self.own.clear()
+        self._seen.clear()
+        self._fixed.clear()
+        old = OldRows(self._db, self._write, limit)
         return (
-            _given(self._purge_contents, contents_before, limit),
-            _given(self._purge_turns, turns_before, limit),
-            _given(self._purge_log, log_before, limit)
-            + _given(self._purge_rows, log_before, limit),
+            _given(old.contents, contents_before),
+            _given(old.turns, turns_before),
+            _given(partial(self._purge_log, limit=limit), log_before)
+            + _given(old.proposals, log_before),
         )
 
     def select(self, sql: str, values: Sequence[object]) -> list[Row]:
@@ -347,54 +350,6 @@ class SqlTransaction:
             self._fixed[_TURNS, row] = (turn.created,)
             yield turn
 
-    def _purge_contents(self, before: float, limit: int) -> int:
-        ids = self._ids(
-            "SELECT p.id FROM sayso_proposals p WHERE p.kept = 1 AND p.ended < ? "
-            "ORDER BY p.ended LIMIT ?",
-            before,
-            limit,
-        )
-        self._each("DELETE FROM sayso_contents WHERE id IN", ids)
-        self._each("UPDATE sayso_proposals SET kept = 0 WHERE id IN", ids)
-        self._seen.clear()
-        return len(ids)
-
-    def _purge_turns(self, before: float, limit: int) -> int:
-        ids = self._ids(
-            "SELECT p.id FROM sayso_turns p WHERE p.ended < ? ORDER BY p.ended LIMIT ?",
-            before,
-            limit,
-        )
-        if len(ids) < limit:
-            ids += self._forsaken(before, limit - len(ids))
-        self._each("DELETE FROM sayso_turns WHERE id IN", ids)
-        self._fixed.clear()
-        return len(ids)
-
-    def _forsaken(self, before: float, limit: int) -> list[str]:
-        """Turns that nobody continued, or whose continuation died, and that no call keeps open."""
-        return self._ids(
-            "SELECT p.id FROM sayso_turns p WHERE p.ended IS NULL AND p.created < ? "
-            "AND (p.state = 'SUSPENDED' OR p.lease < ?) AND NOT EXISTS (SELECT 1 "
-            "FROM sayso_proposals q WHERE q.turn = p.id AND (q.ended IS NULL OR q.ended >= ?)) "
-            "ORDER BY p.created LIMIT ?",
-            before,
-            before,
-            before,
-            limit,
-        )
-
-    def _purge_rows(self, before: float, limit: int) -> int:
-        ids = self._ids(
-            "SELECT p.id FROM sayso_proposals p WHERE p.kept = 0 AND p.ended < ? "
-            "ORDER BY p.ended LIMIT ?",
-            before,
-            limit,
-        )
-        self._each("DELETE FROM sayso_proposals WHERE id IN", ids)
-        self._fixed.clear()
-        return len(ids)
-
     def _purge_log(self, before: float, limit: int) -> int:
         gone = 0
         for oldest in self.log(dict.fromkeys(range(log.SUMMARY + 1), 0), 1):
@@ -417,14 +372,6 @@ class SqlTransaction:
             self._earlier.clear()
             self.entries.clear()
 
-    def _ids(self, sql: str, *values: object) -> list[str]:
-        return [row[0] for row in self._db.read(sql + self._db.skip, values)]
-
-    def _each(self, sql: str, ids: Sequence[str]) -> None:
-        for start in range(0, len(ids), _CHUNK):
-            chunk = ids[start : start + _CHUNK]
-            self._write(f"{sql} ({', '.join('?' for _ in chunk)})", chunk)
-
 
 def _conditions(given: dict[str, str | None]) -> tuple[list[str], list[object]]:
     where: list[str] = []
@@ -438,5 +385,5 @@ def _conditions(given: dict[str, str | None]) -> tuple[list[str], list[object]]:
     return where, values
 
 
-def _given(purge: Callable[[float, int], int], before: float | None, limit: int) -> int:
-    return 0 if before is None else purge(before, limit)
+def _given(purge: Callable[[float], int], before: float | None) -> int:
+    return 0 if before is None else purge(before)

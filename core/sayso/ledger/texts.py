@@ -18,7 +18,7 @@ from sayso.ledger.people import Comment, Terms, Vote
 
 T = TypeVar("T")
 _CONTENTS = ("input", "edited", "output", "session", "intent")
-_LATER = ("sent", "comments")
+_LATER = ("sent", "comments", "preview")
 """Fields that few proposals have; they follow the reason of the decision."""
 _DOC = tuple(f.name for f in fields(Proposal) if f.name not in (*_CONTENTS, *_LATER))
 _TURN_DOC = tuple(f.name for f in fields(SuspendedTurn))
@@ -51,8 +51,8 @@ def loads(text: str) -> Any:
 
 def key(text: str) -> str:
     """`text` in the form of an indexed column: printable ASCII of bounded length, one to one."""
-    if len(text) <= _LONGEST_KEY and text.isascii() and text.isalnum():
-        # Nearly all ids are Sayso's own, and need no change.
+    if len(text) <= _LONGEST_KEY and text.isascii() and text.isprintable() and "\\" not in text:
+        # Nearly all ids are Sayso's own or a provider's, and need no change.
         return text
     if len(text) > _LONGEST_KEY:
         return "\\#" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -66,10 +66,10 @@ def dump_proposal(proposal: Proposal) -> tuple[str, str]:
     doc["owner"] = _dump_owner(proposal.owner)
     doc["decision"] = decision and dict(zip(_DECISION, _decision_of(decision), strict=True))
     contents = [*_contents_of(proposal), decision.reason if decision else None]
-    if proposal.sent is not None or proposal.comments:
-        contents.append(proposal.sent)
-    if proposal.comments:
-        contents.append(proposal.comments)
+    later = [proposal.sent, proposal.comments or None, proposal.preview]
+    while later and later[-1] is None:
+        later.pop()
+    contents += later
     return dumps(doc), dumps(contents)
 
 
@@ -81,8 +81,8 @@ def load_proposal(doc: str, contents: str | None, lease: float | None) -> Propos
     """The inverse of `dump_proposal`; `contents` is None after a purge, `lease` is the column."""
     row: dict[str, Any] = loads(doc)
     # A newer Sayso may have written more fields, here and in other rows.
-    found = [*loads(contents or NO_CONTENTS), None, None]
-    *values, reason, sent, comments = found[: len(_CONTENTS) + 3]
+    found = [*loads(contents or NO_CONTENTS), None, None, None]
+    *values, reason, sent, comments, preview = found[: len(_CONTENTS) + 4]
     row["owner"] = _load_owner(row["owner"], lease)
     if row["decision"]:
         row["decision"] = _made(Decision, {**row["decision"], "reason": reason})
@@ -91,7 +91,7 @@ def load_proposal(doc: str, contents: str | None, lease: float | None) -> Propos
     if votes := row.get("votes"):
         row["votes"] = [_made(Vote, vote) for vote in votes]
     row["comments"] = [_made(Comment, comment) for comment in comments or ()]
-    return _made(Proposal, {**row, "sent": sent})
+    return _made(Proposal, {**row, "sent": sent, "preview": preview})
 
 
 def load_terms(value: dict[str, Any] | None) -> Terms | None:

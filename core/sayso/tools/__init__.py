@@ -25,6 +25,7 @@ from sayso.tools.descriptions import describe
 from sayso.tools.docstrings import read_docstring
 from sayso.tools.identity import digest_of, source_of, without_loopback_port
 from sayso.tools.inputs import Whole, holds_secret_type, write_only
+from sayso.tools.previews import check_preview, preview_of
 from sayso.tools.schemas import Arguments, ModelInputs, SchemaInputs, inputs_of
 from sayso.tools.signatures import layers, plain_function, read_signature
 from sayso.wire.session import Session
@@ -52,6 +53,8 @@ class Tool(Generic[P, R]):
     - `unattended`: the service may start an approved call by itself, even if the function takes a
       session or RequestContext, of which it then gets only the recorded fields.
     - `read_only`, `destructive` and `title`: hints for MCP clients; None gives no hint.
+    - `preview`: makes of the tool's own arguments a text for the approver, such as a diff, when the
+      call is proposed. Approvals do not bind it.
     - `version`: an approval is valid for the tool of this version. Without one it is valid for the
       tool with this source, schema and these hints.
     - `origin`: the origin of a tool that others run; otherwise the function's own place is used.
@@ -76,6 +79,7 @@ class Tool(Generic[P, R]):
         read_only: bool | None = None,
         destructive: bool | None = None,
         title: str | None = None,
+        preview: Callable[..., str] | None = None,
         version: str | None = None,
         origin: str | None = None,
     ) -> None:
@@ -85,12 +89,14 @@ class Tool(Generic[P, R]):
         self.fn: Callable[P, R] = _function(fn)
         self.name = _name(self.fn, name)
         _check_options(self.name, self._options)
+        check_preview(self.name, preview)
         self.requires_approval = requires_approval
         self.timeout = _seconds(self.name, timeout)
         self.idempotent = idempotent
         self.unattended = unattended
         self.read_only, self.destructive, self.title = read_only, destructive, title
         self.version = version
+        self.preview = preview
         self.origin = source_of(self.fn) if origin is None else without_loopback_port(origin)
         docs = read_docstring(self.fn)
         self.description = docs.prose if description is None else description
@@ -176,6 +182,10 @@ class Tool(Generic[P, R]):
         """The input with everything that was not sent; raises ToolInputError."""
         return self._inputs.whole(input)
 
+    def previewed(self, input: Mapping[str, Any]) -> str | None:
+        """The text of `preview` for a recorded input; it calls users' code."""
+        return None if self.preview is None else preview_of(self.preview, self.validate(input))
+
     def parameter(self, key: str) -> str:
         """The parameter that `key` of an input means, by its name in the schema."""
         return self._inputs.parameter(key)
@@ -246,6 +256,7 @@ class ToolOptions(TypedDict, total=False):
     read_only: bool | None
     destructive: bool | None
     title: str | None
+    preview: Callable[..., str] | None
     version: str | None
     origin: str | None
 

@@ -31,7 +31,8 @@ class Proposing:
         """A proposal of the request with these fields."""
         request = self._request
         # Mask before truncating: half a secret would not be recognised.
-        fields["intent"] = mask(fields.get("intent"), request.secrets)
+        for name in ("intent", "preview"):
+            fields[name] = mask(fields.get(name), request.secrets)
         agent, platform = request.engine.agent, request.context.stated_platform
         kind, name, given = fields["kind"], fields["name"], fields["input"]
         tool = None if kind == "command" else agent.tools.get(name)

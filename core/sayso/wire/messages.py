@@ -176,6 +176,7 @@ class Approval(Wire):
     revision: Revision | None = Field(default=None, exclude_if=_absent)
     seen: Seen | None = Field(default=None, exclude_if=_absent)
     votes: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
+    preview: str | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedApproval(Wire):
@@ -287,7 +288,8 @@ class PlatformContext(Wire):
             return NO_SECRETS
         known, of = self._found()
         if known is None:
-            known = self.__dict__["_known"] = _Known(of, self.secret_values())
+            known = _Known(of, self.secret_values())
+            self.__dict__["_known"] = of, known
             _RECENT.keep(known)
         return known.secrets
 
@@ -300,11 +302,13 @@ class PlatformContext(Wire):
     def _found(self) -> tuple[_Known | None, tuple[object, ...]]:
         # An interceptor may have changed the fields since the secrets were found.
         of = (self.platform_token, self.kubeconfig, tuple(in_credentials(self.aws_credentials)))
-        known: _Known | None = self.__dict__.get("_known")
-        if known is None or known.of != of:
-            known = _RECENT.find(of)
-            if known is not None:
-                self.__dict__["_known"] = known
+        last: tuple[tuple[object, ...], _Known] | None = self.__dict__.get("_known")
+        # With the fields of this very context, since equal objects take longer to compare.
+        if last is not None and last[0] == of:
+            return last[1], of
+        known = _RECENT.find(of)
+        if known is not None:
+            self.__dict__["_known"] = of, known
         return known, of
 
     def secret_values(self) -> Iterator[str]:

@@ -42,10 +42,12 @@ def parse_request(
         if any(item["loc"] == _MISSING and item["type"] == "missing" for item in refused.items):
             raise MessagesMissing from None
         raise
-    if free := _free_values(request):
+    try:
+        for level, value in _free_values(request):
+            check(value, nesting, level)
+    except InvalidRequest:
         _refuse_non_finite(body)
-    for level, value in free:
-        check(value, nesting, level)
+        raise
     check_messages(request, messages)
     if _decides(request):
         refuse_doubled(body)

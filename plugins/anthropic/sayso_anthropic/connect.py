@@ -57,7 +57,7 @@ def _connect(platform: Platform, name: str, settings: Settings) -> Claude:
         checked_address(address, platform.name, "https://api.anthropic.com")
     connection = Connection.of({**settings, "base_url": address})
     key = platform.key(spec, settings)
-    # Here once, not on each loop.
+    # Loaded once here, since loading certificates on each loop would take long.
     trusted = certificates()
 
     def client() -> Client:

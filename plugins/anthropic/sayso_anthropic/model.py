@@ -51,7 +51,7 @@ _TYPES = {
     "overloaded_error": 529,
     "api_error": 500,
     "timeout_error": 504,
-    # Of Bedrock's streams.
+    # The names of Bedrock's streams.
     "throttlingException": 429,
     "serviceUnavailableException": 503,
     "validationException": 400,
@@ -109,7 +109,7 @@ class Claude:
 
 
 class _Call:
-    """One call of the model, with the calls that are made again for it."""
+    """One call of the model, with its retries."""
 
     def __init__(self, model: Claude, ask: Ask) -> None:
         self._model = model
@@ -186,7 +186,7 @@ class _Call:
         argument = model.platform.key_argument
         if not self._key or self._key == getattr(client, argument):
             return client
-        # It shares the connections of the first one.
+        # The copy shares the connections of the first client.
         changed: Any = {argument: self._key}
         if header := model.connection.key_header:
             changed["default_headers"] = {header: self._key}

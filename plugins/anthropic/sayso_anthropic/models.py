@@ -49,7 +49,7 @@ def abilities_of(model: str) -> Abilities:
         output=_output(model, version),
         window=1_000_000 if version >= (4, 6) else 200_000,
         thinks=version >= (4, 6),
-        # Those of 5.5 and later refuse to.
+        # Models from 5.5 on refuse to be asked not to think.
         thinks_off=(4, 6) <= version < (5, 5),
         sampling=version in ((4, 5), (4, 6)),
         late_system=version >= (4, 8),

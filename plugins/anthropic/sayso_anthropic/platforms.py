@@ -67,7 +67,7 @@ class Platform:
         return self.make(
             **given,
             timeout=arguments["timeout"],
-            # The SDK would wait for hours where a provider asks for it.
+            # The SDK would wait for hours if a provider asked for it.
             max_retries=0,
             default_headers=headers,
             default_query=dict(connection.query),

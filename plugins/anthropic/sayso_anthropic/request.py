@@ -42,7 +42,7 @@ OPTIONAL = (
 )
 """The parameters that are left out once a refusal names them."""
 LATE = "a system message among the others"
-"""By this name such a message is known to be refused."""
+"""The name under which the refusal of such a message is remembered."""
 _SAMPLING = ("temperature", "top_p", "top_k")
 
 
@@ -115,7 +115,7 @@ def _sampling(ask: Ask, able: Abilities, *, thinking: bool) -> dict[str, Any]:
 
 
 def _level(config: Mapping[str, Any], able: Abilities, effort: str) -> str | None:
-    """The effort that is asked of the model; the nearest one of its own."""
+    """The effort to ask for: of those that the model has, the nearest one."""
     wished = effort or config.get("thinking_level")
     if not wished or not able.efforts or (wished == "off" and able.thinks_off):
         return None

@@ -92,7 +92,10 @@ def _query(name: str, text: str, **schema: Any) -> dict[str, Any]:
 
 
 _LIST = [
-    _query("state", "the state, or ALL; PENDING unless it is given"),
+    _query(
+        "state",
+        "the state, ALL, or DECIDED for all that is not PENDING; PENDING unless it is given",
+    ),
     _query("sort", "by when they expire, or the newest first", enum=["expires", "created"]),
     _query("limit", "the most calls of the page", type="integer", minimum=1, maximum=100),
     _query("cursor", "the `next` of the page before"),
@@ -100,6 +103,7 @@ _LIST = [
     _query("kind", "tool calls or commands alone", enum=["tool_call", "command"]),
     _query("requester", "the principal, person or user that asked"),
     _query("mine", "only what waits for the caller", type="boolean"),
+    _query("own", "only what the caller asked for", type="boolean"),
     _query("rule", "the digest of the rule"),
     _query("q", "a text in the name, input, description or intent"),
     _query("created_after", "a time such as 2027-01-31T12:00:00Z", type="string"),

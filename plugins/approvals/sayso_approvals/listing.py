@@ -39,6 +39,7 @@ class Wanted:
     limit: int = 50
     calls: CallFilter = CallFilter(state="PENDING")
     mine: bool = False
+    own: bool = False
     cursor: Any = None
 
     @property
@@ -50,7 +51,7 @@ class Wanted:
     def of(cls, query: Mapping[str, str]) -> "Wanted":
         """The list that the query asks for; raises InvalidRequest for a wrong parameter."""
         state = query.get("state", "PENDING").upper()
-        _one_of("state", state, (*get_args(State), "ALL"))
+        _one_of("state", state, (*get_args(State), "ALL", "DECIDED"))
         sorts = ("expires", "created") if state in ("PENDING", "APPROVED") else ("created",)
         sort = query.get("sort", sorts[0])
         kind = query.get("kind")
@@ -59,7 +60,7 @@ class Wanted:
             sort="expires" if _one_of("sort", sort, sorts) == "expires" else "created",
             limit=_number("limit", query.get("limit", "50")),
             calls=CallFilter(
-                state=None if state == "ALL" else state,
+                state=None if state in ("ALL", "DECIDED") else state,
                 tool=query.get("tool"),
                 kind=kind and _one_of("kind", kind, ("tool_call", "command")),
                 requester=query.get("requester"),
@@ -68,6 +69,7 @@ class Wanted:
                 created_after=_time(query.get("created_after")),
             ),
             mine=_one_of("mine", query.get("mine", "false"), ("true", "false")) == "true",
+            own=_one_of("own", query.get("own", "false"), ("true", "false")) == "true",
             cursor=_cursor(query.get("cursor")),
         )
 
@@ -75,8 +77,10 @@ class Wanted:
         """Whether the list has this call."""
         return (
             self.calls.fits(row)
+            and (self.state != "DECIDED" or row.state != "PENDING")
             and host.record.visible(row, caller)
             and (not self.mine or view(host, caller).may_decide(row))
+            and (not self.own or view(host, caller).owns(row))
         )
 
 
@@ -176,8 +180,9 @@ async def _fitting(host: Host, wanted: Wanted, caller: Caller) -> AsyncIterator[
 
 async def _scan(host: Host, state: str, after: str | None) -> AsyncIterator[list[Proposal]]:
     """The rows in this state, up to date, from the newest on, in parts."""
+    any_state = state in ("ALL", "DECIDED")
     while True:
-        find = partial(_find, state=None if state == "ALL" else state, after=after)
+        find = partial(_find, state=None if any_state else state, after=after)
         found = await host.record.read(find)
         settled = await host.record.settle([row.id for row in found if row.state in _UNSETTLED])
         yield [settled.get(row.id, row) for row in found]

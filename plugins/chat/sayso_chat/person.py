@@ -24,6 +24,7 @@ Ctrl-D leaves.
 WAITING = "Waiting for the reply"
 CANCELLED = "cancelled; the conversation stands as it was before"
 GOES_ON = "cancelled; what was approved goes on: approve it again to see how it ended"
+_LEAVE = ("/quit", "/exit")
 QUESTION = "approve, reject, details or later? [a/r/d/l] "
 REASON = "reason (the agent gets it): "
 _ANSWERS: dict[str, Answer] = {
@@ -82,7 +83,7 @@ class Person:
 
     def _respond(self, text: str) -> None:
         match text:
-            case "/quit" | "/exit":
+            case _ if text in _LEAVE:
                 raise EOFError
             case "/help":
                 self._screen.line(HELP)
@@ -120,8 +121,9 @@ class Person:
 
     def _settle(self) -> bool:
         """Ask about pending calls until all are decided or put off; False after a failure."""
+        later: list[Json] = []
         while self._talk.pending:
-            decisions = self._ask()
+            decisions = self._ask(later)
             if not decisions:
                 self._screen.note("left for later; an empty line shows it again")
                 return True
@@ -135,15 +137,19 @@ class Person:
                 return False
         return True
 
-    def _ask(self) -> list[Decision]:
-        """The decisions on all pending calls; none if Ctrl-C ends the questions."""
-        pending = list(self._talk.pending)
+    def _ask(self, later: list[Json]) -> list[Decision]:
+        """The decisions on the pending calls that are not put off; none if Ctrl-C ends the
+        questions. `later` gets the calls that the person puts off, and they are not asked for
+        again when the service restates them."""
+        pending = [one for one in self._talk.pending if one.stated not in later]
         decisions: list[Decision] = []
         try:
             for number, proposal in enumerate(pending, 1):
                 place = f" ({number} of {len(pending)})" if len(pending) > 1 else ""
                 if (sent := self._decision(proposal, place)) is not None:
                     decisions.append((proposal, sent))
+                else:
+                    later.append(proposal.stated)
         except KeyboardInterrupt:
             self._screen.line()
             return []
@@ -168,6 +174,8 @@ class Person:
         while True:
             _forget_typed_ahead()
             said = input(QUESTION).strip().lower()
+            if said in _LEAVE:
+                raise EOFError
             if said in _ANSWERS:
                 return _ANSWERS[said]
 

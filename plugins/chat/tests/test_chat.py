@@ -178,6 +178,17 @@ def test_keys_pressed_before_the_question_do_not_answer_it(folder: Path) -> None
     assert given.names == []
 
 
+def test_quit_leaves_at_a_decision_and_decides_nothing(folder: Path) -> None:
+    given = Deletes(DELETE, "Gone.")
+    with at_terminal(given.agent, folder) as person:
+        person.shows("> ")
+        person.keys("delete a\n")
+        person.shows(QUESTION)
+        person.keys("/quit\n")
+        assert person.ended() == 0
+    assert given.names == []
+
+
 def test_some_of_several_calls_can_be_decided(folder: Path) -> None:
     calls = [Call("1", "delete", {"name": "a"}), Call("2", "delete", {"name": "b"})]
     given = Deletes(calls, "Both are decided.")
@@ -191,8 +202,11 @@ def test_some_of_several_calls_can_be_decided(folder: Path) -> None:
         person.shows(QUESTION)
         person.keys("l\n")
         person.shows("deleted a")
-        assert '"b"' in person.shows(QUESTION)
+        # It was put off, and is not asked for at once again.
+        person.shows("(1 to decide) > ")
         assert given.names == ["a"]
+        person.keys("\n")
+        assert '"b"' in person.shows(QUESTION)
         person.keys("a\n")
         person.shows("Both are decided.")
     assert given.names == ["a", "b"]

@@ -1,6 +1,7 @@
 """The web page where a person chats with the agent and presses Approve.
 
     GET  /console                  the page, with its scripts and /console/style.css beside it
+    GET  /console/agent            the agent, its tools, and who the caller is
     GET  /console/approvals        the pending calls that are visible to this caller
     GET  /console/approvals/{id}   one of them: its state, and who decided it when
     POST /console/approvals/{id}   {"approve": true | false, "reason": "..."}
@@ -33,7 +34,8 @@ class Console(Plugin):
         router = Router()
         for path, (name, kind) in FILES.items():
             router.routes.append(Route(path, static(name, kind), methods=["GET"]))
+        agent = Route("/console/agent", approvals.agent, methods=["GET"])
         listed = Route("/console/approvals", approvals.listed, methods=["GET"])
         one = Route("/console/approvals/{id}", approvals.one, methods=["GET", "POST"])
-        router.routes.extend([listed, one])
+        router.routes.extend([agent, listed, one])
         return router

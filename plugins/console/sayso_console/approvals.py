@@ -1,4 +1,4 @@
-"""Pending calls, and decisions on them, as JSON for the page.
+"""Pending calls, and decisions on them, as JSON; the page uses it where the inbox is not active.
 
 A decision is only recorded here. The call runs where its caller waits for it: over MCP by itself,
 in a conversation with the next request that carries the approved call.
@@ -25,6 +25,7 @@ from sayso import (
     read_body,
 )
 from sayso import standard_error as shape
+from sayso_console.about import about
 from sayso_console.page import HEADERS
 
 PROTOCOL = "console"
@@ -90,17 +91,28 @@ class Approvals:
         return await self._answered(request, self._list)
 
     async def one(self, request: Request) -> Response:
-        """The state of a call: `{"id", "state", "decision", "edited"}`, after a POST's decision;
-        404 if it does not exist for this caller."""
+        """A call as the list has it, with `{"state", "decision", "edited"}`, after a POST's
+        decision; 404 if it does not exist for this caller."""
         # With two routes for one path, `Allow` would list only the first one's methods.
         decides = request.method == "POST"
         return await self._answered(request, self._decide if decides else self._look)
 
+    async def agent(self, request: Request) -> Response:
+        """The agent, its tools, and the caller, see `about`."""
+        return await self._answered(request, self._about, decides=False)
+
+    async def _about(self, request: Request, caller: Caller) -> dict[str, Any]:
+        return about(self.host, caller)
+
     async def _answered(
-        self, request: Request, answer: Callable[[Request, Caller], Awaitable[dict[str, Any]]]
+        self,
+        request: Request,
+        answer: Callable[[Request, Caller], Awaitable[dict[str, Any]]],
+        decides: bool = True,
     ) -> Response:
         try:
-            check_access(self.host, request.scope)
+            if decides:
+                check_access(self.host, request.scope)
             self._refuse_foreign(request)
             return _answer(await answer(request, caller_of(request.scope, PROTOCOL)))
         except Exception as error:
@@ -123,7 +135,8 @@ class Approvals:
         }
 
     async def _look(self, request: Request, caller: Caller) -> dict[str, Any]:
-        return standing(await self._found(request, caller))
+        row = await self._found(request, caller)
+        return {**shown(row), **standing(row)}
 
     async def _decide(self, request: Request, caller: Caller) -> dict[str, Any]:
         limits = self.host.config.limits
@@ -180,6 +193,7 @@ def shown(row: Proposal) -> dict[str, Any]:
         "input_description": row.input_description,
         "intent": row.intent,
         "bound": row.bound,
+        "preview": row.preview,
         "protocol": row.protocol,
         "client": row.client,
         "principal": row.principal,

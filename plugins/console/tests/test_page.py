@@ -277,8 +277,15 @@ def booking(*hours: int, pet: str = "Rex") -> list[Call]:
     return [Call(f"call-{n}", "book", {"hours": n, "pet": pet}) for n in hours]
 
 
+def as_json(page: Any) -> None:
+    """Edit as JSON rather than in the fields, unless that is how it was edited before."""
+    if page.get_by_label(", as JSON:").count() == 0:
+        press(page, "Edit as JSON")
+
+
 def edits(page: Any, text: str) -> None:
     press(page, "Edit…")
+    as_json(page)
     page.get_by_label(", as JSON:").fill(text)
     press(page, "Approve as edited")
 
@@ -289,6 +296,7 @@ def test_edited_input_is_what_runs(sayso_served: Served, opened: Opened) -> None
     page = opened(served(sayso_served, walks.agent))
     say(page, "a walk for Rex")
     press(page, "Edit…")
+    as_json(page)
     field = page.get_by_label("The input that will run, as JSON:")
     shown = field.input_value()
     assert shown == f'{{\n  "hours": {number},\n  "pet": "Rex\\u202e"\n}}'
@@ -319,6 +327,7 @@ def test_edit_that_is_refused_says_why_and_can_be_mended(
     sees(page, "the changed input does not fit the tool: parameter 'hours'")
     assert walks.ran == []
     press(page, "Edit…")
+    as_json(page)
     assert field.input_value() == '{"hours": "soon"}'
     page.keyboard.press("Escape")
     edits(page, '{"hours": 2}')
@@ -333,7 +342,7 @@ def test_edit_beside_other_decisions_is_shown_before_it_is_sent(
     page = opened(served(sayso_served, walks.agent))
     say(page, "two walks for Rex")
     edits(page, '{"hours": 3, "pet": "Ben"}')
-    page.locator(".card.approved pre").get_by_text("Ben").wait_for()
+    page.locator(".card.approved .input pre").get_by_text("Ben").wait_for()
     press(page, "Approve")
     press(page, "Send decisions")
     sees(page, "Booked.")
@@ -347,6 +356,7 @@ def test_input_that_somebody_edits_is_not_approved_with_all_others(
     page = opened(served(sayso_served, walks.agent))
     say(page, "two walks for Rex")
     press(page, "Edit\u2026")
+    as_json(page)
     page.locator(".answer textarea").fill('{"hours": 3, "pet": "Ben"}')
     press(page, "Approve all")
     page.get_by_text("1 of 2 decided").wait_for()
@@ -371,6 +381,7 @@ def test_input_is_edited_however_many_other_calls_wait(
     say(page, "a walk for Rex")
     conversation = page.locator("#conversation")
     conversation.get_by_role("button", name="Edit…").click()
+    conversation.get_by_role("button", name="Edit as JSON").click()
     conversation.get_by_label(", as JSON:").fill('{"hours": 3, "pet": "Rex"}')
     press(page, "Approve as edited")
     sees(page, "Booked.")
@@ -536,14 +547,14 @@ def test_conversation_that_the_browser_has_no_room_for_says_so(
     note = page.get_by_text("too long to be kept over a reload")
     page.evaluate("""() => {
       for (let text = "x".repeat(1 << 22), n = 0; text; n += 1) {
-        try { sessionStorage.setItem(`room ${n}`, text); }
+        try { localStorage.setItem(`room ${n}`, text); }
         catch { text = text.slice(0, text.length >> 1); }
       }
     }""")
     say(page, "one")
     sees(page, "One.")
     note.wait_for()
-    page.evaluate("sessionStorage.clear()")
+    page.evaluate("localStorage.clear()")
     say(page, "two")
     sees(page, "Two.")
     note.wait_for(state="detached")
@@ -688,6 +699,14 @@ def test_only_the_decision_that_is_refused_is_taken_back(
     assert files.ran == ["a.txt"]
 
 
+def inbox(page: Any) -> Any:
+    """The inbox, which is a view of its own."""
+    page.get_by_role("link", name="Inbox").click()
+    region = page.get_by_role("region", name="Inbox")
+    region.wait_for()
+    return region
+
+
 def look_again(page: Any) -> None:
     """Make the page refresh its list of pending calls now rather than in some seconds."""
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
@@ -709,11 +728,11 @@ def test_call_of_another_protocol_is_approved_on_the_page(
     caller = Caller("mcp", client="an editor")
     row = run(service.host.calls.propose("delete", {"path": "x"}, caller, intent="tidy up"))
     look_again(page)
-    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel = inbox(page)
     panel.wait_for()
-    assert "From MCP · an editor" in panel.inner_text()
+    assert "From: MCP · an editor" in panel.inner_text()
     assert "tidy up" in panel.inner_text()
-    page.get_by_role("link", name="1 waiting elsewhere").wait_for()
+    page.get_by_role("link", name="Inbox 1 waiting").wait_for()
     panel.get_by_role("region", name="Proposed tool call: delete").wait_for()
     panel.get_by_role("button", name="Approve").click()
     panel.get_by_text("Approved delete").wait_for()
@@ -734,7 +753,7 @@ def test_input_of_a_call_of_another_protocol_is_edited_on_the_page(
     caller, more = Caller("mcp"), 12345678901234567891
     row = run(service.host.calls.propose("book", {"hours": 1, "pet": "Rex"}, caller))
     page = opened(service)
-    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel = inbox(page)
     panel.wait_for()
     edits(page, '{"hours": "soon"}')
     panel.get_by_text("the changed input does not fit the tool: parameter 'hours'").wait_for()
@@ -754,7 +773,7 @@ def test_call_of_another_protocol_is_rejected_with_a_reason(
     caller = Caller("a2a")
     row = run(service.host.calls.propose("delete", {"path": "x"}, caller))
     page = opened(service)
-    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel = inbox(page)
     panel.get_by_role("button", name="Reject…").click()
     page.keyboard.type("not today")
     page.keyboard.press("Enter")
@@ -771,7 +790,7 @@ def test_decision_that_comes_too_late_says_how_another_decided(
     service = served(sayso_served, files.agent)
     run(service.host.calls.propose("delete", {"path": "x"}, Caller("a2a")))
     page = opened(service)
-    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel = inbox(page)
     panel.get_by_role("button", name="Reject…").click()
     decided_elsewhere(service, approved=True)
     page.keyboard.press("Enter")
@@ -786,7 +805,7 @@ def test_call_that_is_gone_while_somebody_works_on_it_says_so(
     service = served(sayso_served, files.agent)
     run(service.host.calls.propose("delete", {"path": "x"}, Caller("a2a")))
     page = opened(service)
-    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel = inbox(page)
     panel.get_by_role("button", name="Reject…").click()
     page.keyboard.type("because")
     decided_elsewhere(service, approved=True)
@@ -801,9 +820,11 @@ def test_what_somebody_writes_into_a_call_that_goes_stays_until_it_is_dismissed(
     service = served(sayso_served, Walks([], "Bye.").agent)
     run(service.host.calls.propose("book", {"hours": 1, "pet": "Rex"}, Caller("a2a")))
     page = opened(service, clock=True)
-    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel = inbox(page)
     panel.get_by_role("button", name=opens).click()
-    panel.get_by_role("textbox").fill('{"pet": "Rex and Ben"}')
+    if opens == "Edit…":
+        as_json(page)
+    panel.locator(".answer input, .answer textarea").fill('{"pet": "Rex and Ben"}')
     decided_elsewhere(service, approved=False)
     look_through(page)
     panel.get_by_text("Already rejected over the command line").wait_for()
@@ -815,14 +836,14 @@ def test_what_somebody_writes_into_a_call_that_goes_stays_until_it_is_dismissed(
     assert panel.get_by_text("Rex and Ben").count() == 0
     page.mouse.move(1, 1)
     look_through(page)
-    panel.wait_for(state="hidden")
+    panel.get_by_text("Nothing waits.").wait_for()
 
 
 def with_a_reason(service: Service, opened: Opened) -> tuple[Any, Any]:
     """The page, and its list with one call whose rejection has a reason and is not sent yet."""
     proposed(service, "a")
     page = opened(service)
-    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel = inbox(page)
     panel.get_by_role("button", name="Reject…").click()
     page.keyboard.type("not before noon")
     return page, panel
@@ -851,14 +872,14 @@ def test_call_of_this_conversation_says_when_another_has_decided_it(
     press(ann, "Reject…")
     ann.keyboard.type("it rains")
     look_again(bob)
-    bob.get_by_role("region", name="Waiting elsewhere").wait_for()
+    inbox(bob)
     edits(bob, '{"hours": 3, "pet": "Ben"}')
     bob.get_by_text("Approved book, edited").wait_for()
     # Ann would approve a call that she does not see.
     look_again(ann)
     card = ann.get_by_role("region", name="Proposed tool call")
     card.get_by_text("Already approved with another input over a console").wait_for()
-    assert card.locator("pre").all_inner_texts() == ["3", "Ben"]
+    assert card.locator(".input pre").all_inner_texts() == ["3", "Ben"]
     assert card.get_by_role("button").all_inner_texts() == ["Approve it, too"]
     ann.locator(".kept").get_by_text("it rains").wait_for()
     assert "Already approved with another input" in ann.locator("#announcer").inner_text()
@@ -927,6 +948,7 @@ def test_edit_that_comes_after_another_edit_is_told_of_it(
     page = opened(service)
     say(page, "a walk for Rex")
     press(page, "Edit\u2026")
+    as_json(page)
     page.get_by_label(", as JSON:").fill('{"hours": 2, "pet": "Rex"}')
     decided_elsewhere(service, approved=True, edited={"hours": 3, "pet": "Ben"})
     press(page, "Approve as edited")
@@ -944,7 +966,7 @@ def test_same_decision_of_another_says_what_stands(
     service = served(sayso_served, Walks().agent)
     run(service.host.calls.propose("book", {"hours": 1, "pet": "Rex"}, Caller("mcp")))
     page = opened(service)
-    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel = inbox(page)
     if approved:
         panel.get_by_role("button", name="Approve", exact=True).click(trial=True)
         decided_elsewhere(service, approved=True, edited={"hours": 3, "pet": "Ben"})
@@ -1009,7 +1031,7 @@ def test_decision_whose_answer_was_lost_is_not_told_as_anothers(
         return route.abort()
 
     page.route("**/console/approvals/*", lose)
-    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel = inbox(page)
     panel.get_by_role("button", name="Approve", exact=True).click()
     panel.get_by_text("Already approved over a console").wait_for()
     assert state(service, row) == "APPROVED"
@@ -1041,7 +1063,7 @@ def test_page_says_that_the_service_is_out_of_reach_and_goes_on_by_itself(
     proposed(service, "a")
     look_through(page)
     note = page.get_by_role("status").get_by_text("out of reach")
-    page.get_by_role("region", name="Waiting elsewhere").wait_for()
+    inbox(page)
     assert note.count() == 0
     for answer in ({"status": 502, "body": "a gateway's page"}, None):
         done = (lambda route: route.abort()) if answer is None else answering(answer)
@@ -1076,9 +1098,14 @@ def test_own_proposals_do_not_wait_elsewhere(sayso_served: Served, opened: Opene
     with page.expect_response("**/console/approvals") as answer:
         look_again(page)
     assert len(answer.value.json()["approvals"]) == 1
-    assert page.locator("#elsewhere").is_hidden()
+    assert inbox(page).locator(".card").count() == 0
+    page.get_by_text("1 call of this conversation waits in the chat.").click()
     press(page, "New conversation")
-    page.get_by_role("region", name="Waiting elsewhere").wait_for()
+    press(page, "Stay here")
+    sees(page, "delete a.txt")
+    press(page, "New conversation")
+    press(page, "Begin a new conversation")
+    inbox(page).get_by_role("region", name="Proposed tool call").wait_for()
     assert page.locator("#conversation").inner_text() == ""
 
 
@@ -1131,7 +1158,8 @@ def test_press_for_a_call_that_has_just_gone_does_not_decide_the_next_one(
     service = served(sayso_served, Files().agent)
     first, second = proposed(service, "a", "b")
     page = opened(service, clock=True)
-    approve = page.locator("#elsewhere").get_by_role("button", name="Approve", exact=True)
+    inbox(page)
+    approve = page.locator("#inbox").get_by_role("button", name="Approve", exact=True)
     approve.nth(1).click(trial=True)
     here, below = spot(approve.first), spot(approve.nth(1))
     page.mouse.move(*here)
@@ -1152,7 +1180,7 @@ def test_press_for_a_call_that_has_just_gone_does_not_decide_the_next_one(
     look_through(page)
     page.get_by_text("Already rejected over the command line").wait_for(state="detached")
     approve.click()
-    page.locator("#elsewhere").get_by_text("Approved delete").wait_for()
+    page.locator("#inbox").get_by_text("Approved delete").wait_for()
     assert (state(service, first), state(service, second)) == ("REJECTED", "APPROVED")
 
 
@@ -1162,7 +1190,7 @@ def test_what_a_flood_pushes_off_the_first_page_is_found_on_further_ones(
     service = served(sayso_served, Files().agent)
     [early] = proposed(service, "early")
     page = opened(service)
-    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel = inbox(page)
     cards = panel.get_by_role("region", name="Proposed tool call")
     cards.first.wait_for()
     proposed(service, *map(str, range(105)))
@@ -1189,17 +1217,25 @@ def test_call_that_was_decided_here_keeps_its_place_under_the_pointer(
     service = served(sayso_served, Files().agent)
     first, second = proposed(service, "a", "b")
     page = opened(service)
-    approve = page.locator("#elsewhere").get_by_role("button", name="Approve", exact=True)
+    inbox(page)
+    approve = page.locator("#inbox").get_by_role("button", name="Approve", exact=True)
     approve.nth(1).click(trial=True)
     here, below = spot(approve.first), spot(approve.nth(1))
     page.mouse.click(*here)
-    page.locator("#elsewhere").get_by_text("Approved delete").wait_for()
+    page.locator("#inbox").get_by_text("Approved delete").wait_for()
     page.mouse.click(*here)
     assert spot(approve) == below
     # Another decision needs no wait.
     page.mouse.click(*below)
-    page.locator("#elsewhere").get_by_text("Approved delete").nth(1).wait_for()
+    page.locator("#inbox").get_by_text("Approved delete").nth(1).wait_for()
     assert (state(service, first), state(service, second)) == ("APPROVED", "APPROVED")
+
+
+ABOVE = """() => {
+  const above = document.createElement("p");
+  above.style.height = "150px";
+  document.querySelector("main").prepend(above);
+}"""
 
 
 def test_button_that_has_just_moved_takes_no_press(sayso_served: Served, opened: Opened) -> None:
@@ -1212,9 +1248,7 @@ def test_button_that_has_just_moved_takes_no_press(sayso_served: Served, opened:
     approve.click(trial=True)
     before = spot(approve)
     stop_clock(page)
-    (other,) = proposed(service, "other")
-    look_through(page)
-    page.locator("#elsewhere .card").wait_for()
+    page.evaluate(ABOVE)
     after = spot(approve)
     assert after != before
     page.mouse.click(*before)
@@ -1225,7 +1259,7 @@ def test_button_that_has_just_moved_takes_no_press(sayso_served: Served, opened:
     page.clock.run_for(1000)
     page.mouse.up()
     look_through(page)
-    assert (len(bodies), state(service, other), files.ran) == (1, "PENDING", [])
+    assert (len(bodies), files.ran) == (1, [])
     page.clock.resume()
     page.mouse.click(*after)
     sees(page, "It is gone.")
@@ -1238,7 +1272,8 @@ def test_answer_that_comes_after_a_newer_one_takes_no_call_away(
     service = served(sayso_served, Files().agent)
     proposed(service, "a")
     page = opened(service)
-    approve = page.locator("#elsewhere").get_by_role("button", name="Approve", exact=True)
+    inbox(page)
+    approve = page.locator("#inbox").get_by_role("button", name="Approve", exact=True)
     approve.wait_for()
     late: list[Any] = []
 
@@ -1270,7 +1305,8 @@ def test_press_that_begins_on_one_call_does_not_end_on_another(
     service = served(sayso_served, Files().agent)
     _, second = proposed(service, "a", "b")
     page = opened(service)
-    approve = page.locator("#elsewhere").get_by_role("button", name="Approve", exact=True)
+    inbox(page)
+    approve = page.locator("#inbox").get_by_role("button", name="Approve", exact=True)
     approve.nth(1).click(trial=True)
     page.mouse.move(*spot(approve.first))
     page.mouse.down()
@@ -1329,9 +1365,9 @@ def test_token_is_asked_for_and_kept_in_this_tab_only(sayso_served: Served, open
     page.reload()
     say(page, "hello again")
     sees(page, "Hello again.")
-    assert page.evaluate("localStorage.length") == 0
+    assert "a-token" not in page.evaluate("JSON.stringify(localStorage)")
     assert page.context.cookies() == []
-    press(page, "Forget token")
+    press(page, "Sign out")
     field.wait_for()
     assert page.evaluate("sessionStorage.getItem('sayso.token')") is None
 
@@ -1420,7 +1456,7 @@ def test_page_goes_on_after_a_gateway_that_found_no_service(
     sees(page, "Hello.")
     run(service.host.calls.propose("delete", {"path": "x"}, Caller("mcp")))
     look_again(page)
-    page.get_by_role("region", name="Waiting elsewhere").wait_for()
+    inbox(page)
 
 
 def test_focus_goes_to_the_message_field_where_the_pressed_button_goes_away(
@@ -1489,7 +1525,7 @@ def test_narrow_page_has_room_for_the_name_and_says_why_nothing_can_be_sent(
     page.keyboard.press("Enter")
     name = page.get_by_role("heading", name="help-desk")
     name.wait_for()
-    assert page.get_by_role("button", name="Forget token").is_visible()
+    assert page.get_by_role("button", name="Sign out").is_visible()
     assert name.bounding_box()["height"] < 30  # one line
     say(page, "delete a")
     page.get_by_text("Decide the calls above first.").wait_for()
@@ -1506,13 +1542,14 @@ def test_narrow_page_has_its_buttons_side_by_side_below_the_name_and_what_waits(
     page = opened(service, width=width, height=640)
     page.get_by_label("This service asks for a token").fill("a-token-for-ann-0123456789")
     page.keyboard.press("Enter")
-    page.get_by_role("link", name="1 waiting").wait_for()
+    page.get_by_role("link", name="Inbox 1 waiting").wait_for()
     name = page.get_by_role("heading", name="help-desk").bounding_box()
-    waiting = page.get_by_role("link", name="1 waiting").bounding_box()
-    forget = page.get_by_role("button", name="Forget token").bounding_box()
+    waiting = page.get_by_role("link", name="Inbox 1 waiting").bounding_box()
+    talks = page.get_by_text("Conversations", exact=True).bounding_box()
     new = page.get_by_role("button", name="New conversation").bounding_box()
-    assert forget["y"] == new["y"]
-    assert max(name["y"] + name["height"], waiting["y"] + waiting["height"]) < new["y"]
+    assert abs(talks["y"] - new["y"]) < 4
+    assert name["y"] + name["height"] < new["y"] < waiting["y"]
+    assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 def test_narrow_page_does_not_scroll_sideways(sayso_served: Served, opened: Opened) -> None:
@@ -1521,7 +1558,9 @@ def test_narrow_page_does_not_scroll_sideways(sayso_served: Served, opened: Open
     service = served(sayso_served, files.agent)
     run(service.host.calls.propose("delete", {"path": long}, Caller("mcp")))
     page = opened(service, width=360, height=640)
-    page.get_by_role("region", name="Waiting elsewhere").wait_for()
+    inbox(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    page.get_by_role("link", name="Chat").click()
     say(page, long)
     sees(page, long)
     say(page, "go on")

@@ -43,7 +43,7 @@ def abilities_of(model: str) -> Abilities:
 
 
 def thinking(able: Abilities, config: Mapping[str, Any], effort: str) -> dict[str, Any]:
-    """How the model is asked to think; its thoughts are asked for where it has any."""
+    """The request for thinking; it asks for the thoughts of models that have any."""
     if not able.thinks:
         return {}
     level = effort or config.get("thinking_level")

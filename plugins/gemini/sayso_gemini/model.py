@@ -66,7 +66,7 @@ def connect(name: str, settings: Mapping[str, Any]) -> Gemini:
             "do without a language model, SAYSO_MODEL__NAME=offline"
         )
     connection = Connection.of({**settings, "base_url": address})
-    # Here once, not on each loop.
+    # Loaded once here, since loading certificates on each loop would take long.
     arguments = connection.client(certificates())
     return Gemini(model, per_loop(lambda: _Client(connection, arguments)), key, connection)
 
@@ -92,7 +92,7 @@ class _Client:
             self._answers[task] = response
 
     async def close_answer(self) -> None:
-        """Close what this task was answered: the SDK leaves it open where it raises."""
+        """Close the responses of this task: the SDK leaves one open when it raises."""
         task = asyncio.current_task()
         if task is not None and (response := self._answers.pop(task, None)) is not None:
             await response.aclose()
@@ -140,7 +140,7 @@ class Gemini:
 
 
 class _Call:
-    """One call of the model, with the calls that are made again for it."""
+    """One call of the model, with its retries."""
 
     def __init__(self, model: Gemini, ask: Ask) -> None:
         self._model = model
@@ -201,14 +201,14 @@ class _Call:
         connection = self._model.connection
         self._key = self._ask.key or self._model.key.value
         headers = {**connection.headers, connection.key_header or _KEY_HEADER: self._key}
-        # In milliseconds; without one the SDK would wait for ever.
+        # In milliseconds; without a timeout the SDK would wait for ever.
         longest = max(connection.timeout, connection.first_byte_timeout)
         options: dict[str, Any] = {"headers": headers, "timeout": int(longest * 1000)}
         if connection.extra_body:
             options["extra_body"] = dict(connection.extra_body)
         return {
             "http_options": options,
-            # Tools are run by the engine alone.
+            # Only the engine runs tools.
             "automatic_function_calling": {"disable": True},
             "automatic_continuation": False,
         }

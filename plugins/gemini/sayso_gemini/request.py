@@ -35,7 +35,7 @@ OPTIONAL = (
 """The parameters that are left out once a refusal names them."""
 _SAMPLING = ("temperature", "top_p", "top_k")
 _UNSIGNED = "skip_thought_signature_validator"
-"""The signature of a call that the model did not make itself, as its makers name it."""
+"""The signature that Google documents for a call that the model did not make itself."""
 
 
 def raw_key(model: str) -> str:
@@ -169,7 +169,7 @@ def _attachments(turn: Turn) -> Iterator[Attachment]:
 def _part(block: Attachment) -> dict[str, Any]:
     if block.url:
         return {"file_data": {"file_uri": block.url, "mime_type": block.mime}}
-    # The SDK reads base64 of the kind for addresses.
+    # The SDK decodes the URL-safe alphabet of base64.
     data = block.data.replace("+", "-").replace("/", "_")
     return {"inline_data": {"mime_type": block.mime, "data": data}}
 

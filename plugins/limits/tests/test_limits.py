@@ -74,7 +74,7 @@ def test_the_limit_holds_on_every_protocol(sayso_served: Served) -> None:
     assert service.ask("hello", headers=ana).status == 200
     body = {"messages": [user("hello")]}
     assert refused(service.post("/api/sendMessage", body, ana), "a minute")
-    chat = {"model": "agent", "messages": [{"role": "user", "content": "hello"}]}
+    chat = {"model": "assistant", "messages": [{"role": "user", "content": "hello"}]}
     answer = service.post("/v1/chat/completions", chat, ana)
     assert answer.status == 429 and int(answer.headers["retry-after"]) >= 1
     asked = {"threadId": "t1", "runId": "r1", "messages": [{"id": "m1", **user("hello")}]}

@@ -236,7 +236,10 @@ class Line:
             await self._write({one.call: one for one in [*due, *over]}.values())
 
     async def _sent(self, delivery: Delivery, row: Proposal | None) -> None:
+        before = list(delivery.queue)
         first = delivery.first(row, time.time())
+        for skipped in before[: len(before) - len(delivery.queue)]:
+            self._report(skipped, "skipped")
         if first is None or row is None:
             return
         link = self._link(row.id)
@@ -249,11 +252,17 @@ class Line:
             outcome = "failed"
         else:
             delivery.sent(remote)
+            self._report(first, "sent")
             self._recovered()
             outcome = "sent"
         self._host.delivered(self.name, outcome, max(0.0, time.time() - first.at))
 
+    def _report(self, waiting: Waiting, outcome: str) -> None:
+        """Report an attempt to the observers of the service."""
+        self._host.delivered(self.name, outcome, max(0.0, time.time() - waiting.at))
+
     def _failed(self, delivery: Delivery, first: Waiting, error: Exception) -> None:
+        self._report(first, "failed")
         self._gone = self._gone or bool(getattr(error, "gone", False))
         wait: float | None = getattr(error, "retry_after", None)
         if not self._failing:

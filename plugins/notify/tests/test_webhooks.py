@@ -24,7 +24,7 @@ from receivers import (
 )
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from sayso import PluginError
+from sayso import Delivered, Host, Observer, Plugin, PluginError, hookimpl
 from sayso.testing import Service, served
 from sayso_notify import outbox
 
@@ -131,11 +131,37 @@ def _details(service: Service) -> Any:
     return service.get("/ready").json()["details"]["notify"]
 
 
+class Counted(Observer):
+    """The channels and outcomes that observers hear of."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[str, str]] = set()
+
+    def delivered(self, delivery: Delivered) -> None:
+        assert delivery.lag >= 0
+        self.seen.add((delivery.channel, delivery.outcome))
+
+
+class Counting(Plugin):
+    """A plugin with that observer."""
+
+    name = "counting"
+    counted: Counted
+
+    @hookimpl
+    def observe(self, host: Host) -> Observer:
+        return self.counted
+
+
 def test_a_dead_channel_delays_neither_turns_nor_other_channels_and_catches_up() -> None:
     with receiving() as good, receiving() as bad:
         bad.status = 500
         tables = hook(good.url, "good") + hook(bad.url, "bad")
-        with served(deleting(), config=configured(tables)) as running:
+        counted = Counted()
+        plugin = Counting()
+        plugin.counted = counted
+        config = configured(tables).replace('"notify"]', '"notify", "counting"]')
+        with served(deleting(), [plugin], config=config) as running:
             rows = [propose(running)]
             until(lambda: _details(running)["webhooks.bad"]["state"] == "failing")
             rows += [propose(running, str(n)) for n in range(5)]
@@ -148,6 +174,8 @@ def test_a_dead_channel_delays_neither_turns_nor_other_channels_and_catches_up()
             decide(running, rows[0].id, False)
             bad.status = 200
             until(lambda: "approval.rejected" in bad.types(rows[0].id), "the channel's recovery")
+            until(lambda: ("webhooks.bad", "skipped") in counted.seen)
+            assert {("webhooks.bad", "failed"), ("webhooks.good", "sent")} <= counted.seen
             until(lambda: len(bad.got) == 6)
             assert "approval.requested" not in bad.types(rows[0].id), "nobody need decide it now"
             assert bad.types(rows[1].id) == ["approval.requested"]

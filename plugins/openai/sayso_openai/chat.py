@@ -75,7 +75,7 @@ class ChatModel:
             path += "/openai/v1"
         whole = f"{path}/chat/completions{mark}{query}"
         url = checked_address(whole, preset.name, preset.example)
-        # Here once, not on each loop.
+        # Loaded once here, since loading certificates on each loop would take long.
         arguments = connection.client(certificates())
 
         def client() -> httpx2.AsyncClient:
@@ -91,7 +91,8 @@ class ChatModel:
         """Deltas as they come, then exactly one Reply, last. Raises only ModelError."""
         call = _Call(self, ask)
         if self.preset.lists_windows and self.context_window is None and self._asking is None:
-            # Not awaited: this call needs it only if it is too long, and then learns it so.
+            # Not awaited: this call needs the window only if it is too long, and learns it from the
+            # refusal then.
             self._asking = asyncio.ensure_future(self._ask_window(call.headers()))
         if not self._explained:
             self._explained = True
@@ -114,7 +115,7 @@ class ChatModel:
 
 
 class _Call:
-    """One call of the model, with the calls that are made again for it."""
+    """One call of the model, with its retries."""
 
     def __init__(self, model: ChatModel, ask: Ask) -> None:
         self._model = model
@@ -207,7 +208,7 @@ class _Call:
 
 
 async def _refusal(response: httpx2.Response) -> bytes:
-    """The text of a refusal, as much of it as arrives soon."""
+    """The part of a refusal's text that arrives soon."""
     body = b""
     try:
         async with asyncio.timeout(_REFUSAL_SECONDS):

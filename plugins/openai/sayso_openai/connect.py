@@ -45,7 +45,7 @@ def connect(preset: Preset, wire: Wire | None, name: str, settings: Settings) ->
 def _made(
     wire: Wire, preset: Preset, name: str, address: str, key: Key, connection: Connection
 ) -> Model:
-    # Each is imported when it is chosen: the SDK takes seconds.
+    # Imported only when chosen, because the SDK takes seconds to import.
     if wire == "responses":
         from sayso_openai.responses import ResponsesModel
 

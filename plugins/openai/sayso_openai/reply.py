@@ -221,7 +221,7 @@ def _thoughts(content: Any) -> str:
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     cached = _detail(usage, "prompt_tokens_details", "cached_tokens")
-    # DeepSeek's own name for it.
+    # DeepSeek has its own name for the number of cached tokens.
     cached = cached or usage.get("prompt_cache_hit_tokens") or 0
     prompt = usage.get("prompt_tokens") or 0
     reasoning = _detail(usage, "completion_tokens_details", "reasoning_tokens")

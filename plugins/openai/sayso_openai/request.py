@@ -73,7 +73,8 @@ def explain_config(config: Mapping[str, Any], dialect: Dialect, model: str) -> N
 
 
 def _limit(config: Mapping[str, Any], dialect: Dialect, learned: Learned) -> dict[str, Any]:
-    """The bound of the answer; absent where none is wished, so that the model's own counts."""
+    """The limit of the answer's tokens; absent without a configured one, so that the model's own
+    applies."""
     wished = config.get("max_tokens")
     bound = learned.bounded(wished if isinstance(wished, int) else None)
     taken = [name for name in dialect.limits if name not in learned.left_out]
@@ -207,15 +208,16 @@ def attachments_of(turn: Turn) -> Iterator[Attachment]:
 
 
 def outcome(result: Result) -> str:
-    """The outcome of a call as these APIs are told of it."""
-    # The wire format has no mark for a failed call. An unknown end is none: it may have worked.
+    """The outcome of a call in the form of these APIs."""
+    # The wire format cannot mark a failed call. An unknown outcome is not marked as a failure: the
+    # call may have succeeded.
     if result.is_error and not result.output.startswith(("Error", "Outcome unknown:")):
         return f"Error: {result.output}"
     return result.output
 
 
 def text_of(turn: Turn) -> str | None:
-    """The texts of a turn, a blank line between them; None where there are none."""
+    """The texts of a turn, separated by blank lines; None without any."""
     texts = [block.text for block in turn.blocks if isinstance(block, Text)]
     return "\n\n".join(texts) or None
 

@@ -84,7 +84,7 @@ class ResponsesModel:
                 # The key goes with each call, since it may change.
                 api_key=key.value or "none",
                 base_url=base,
-                # The SDK would wait for minutes where a provider asks for it.
+                # The SDK would wait for minutes if a provider asked for it.
                 max_retries=0,
                 timeout=http.timeout,
                 default_headers=dict(connection.headers),
@@ -114,7 +114,7 @@ class ResponsesModel:
 
 
 class _Call:
-    """One call of the model, with the calls that are made again for it."""
+    """One call of the model, with its retries."""
 
     def __init__(self, model: ResponsesModel, ask: Ask) -> None:
         self._model = model

@@ -70,7 +70,7 @@ def request(
 
 
 def _reasoning(config: Mapping[str, Any], dialect: Dialect, effort: str) -> dict[str, Any]:
-    """How the model thinks, or how freely one speaks that does not."""
+    """The settings of thinking, or the temperature of a model that does not think."""
     if dialect.sampling:
         keys = ("temperature", "top_p")
         values = {key: config[key] for key in keys if config.get(key) is not None}

@@ -42,12 +42,12 @@ class Slot:
         return self.name not in ("", name) or (filled and self.whole())
 
     def whole(self) -> bool:
-        """Whether nothing more can be said of the arguments."""
+        """Whether the arguments are complete."""
         closed = bool(self.arguments) and self.arguments[-1].rstrip().endswith("}")
         return closed and read_input("".join(self.arguments))[1] is None
 
     def again(self, other: Slot) -> bool:
-        """Whether `other` is this call, said once more."""
+        """Whether `other` is a repetition of this call."""
         if not self.id or (self.id, self.name) != (other.id, other.name):
             return False
         return bool(_read(self) == _read(other))

@@ -56,7 +56,7 @@ class Thinking:
         self._rest, self._held = "", []
 
     def plain(self) -> None:
-        """Take the text for the answer: the server tells thoughts apart itself."""
+        """Take the text for the answer: the server separates the thoughts itself."""
         if self._unmarked and self._close and not self._held and not self._rest:
             self._close, self._unmarked = "", False
 
@@ -100,7 +100,7 @@ class Thinking:
             yield thought, True
 
     def _without_end(self, text: str) -> str:
-        # Without channels they are words of the answer.
+        # Without channels, these marks are part of the answer.
         for mark in _ENDS if self._channels else ():
             text = text.replace(mark, "")
         return text

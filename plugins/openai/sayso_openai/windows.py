@@ -39,7 +39,7 @@ _WINDOWS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
 
 
 def window_of(model: str) -> int | None:
-    """Tokens that `model` can read; None where nobody has said."""
+    """Tokens that `model` can read; None if that is not known."""
     name = model.rpartition("/")[2].lower()
     return next((size for form, size in _WINDOWS if form.match(name)), None)
 

@@ -1,32 +1,74 @@
 // The page: what its buttons and keys do.
 
+import { agent, forgetAgent, on as onAgent } from "./agent.js";
 import {
-  decideAll, isRunning, on, restore, sendDecisions, startAnew, stop,
+  decideAll, isRunning, on, pendingHere, refreshCards, reread, restore, sendDecisions, showDeveloper, stop, turnTo,
 } from "./conversation.js";
-import { clearElsewhere, poll } from "./elsewhere.js";
+import { unfollow } from "./follow.js";
+import { clearInbox, poll } from "./inbox.js";
 import { watch } from "./still.js";
-import { byId } from "./text.js";
-import { askToken, begun, forget, take, takeOfAddress } from "./token.js";
+import * as talks from "./talks.js";
+import { button, byId, visible } from "./text.js";
+import { askToken, begun, forget, on as onToken, take, takeOfAddress } from "./token.js";
 import { grow } from "./view.js";
+import { go } from "./views.js";
 
 on.begun = begun;
 on.ended = poll;
 on.tokenNeeded = () => askToken(true);
+onToken.changed = () => {
+  forgetAgent();
+  unfollow();
+};
+onAgent.known = () => {
+  const { you, examples, developer } = agent;
+  talks.belongTo(you?.name ?? "");
+  byId("developer-link").hidden = !developer;
+  byId("examples").replaceChildren(...examples.map((text) => button("", () => {
+    byId("text").value = text;
+    typed();
+    byId("text").focus();
+  }, "example")));
+  [...byId("examples").children].forEach((example, n) => example.append(visible(examples[n])));
+  refreshCards();
+  showDeveloper();
+  go();
+};
+talks.on.open = (id) => {
+  byId("talks").open = false;
+  turnTo(id);
+  location.hash = "chat";
+};
+talks.on.gone = () => turnTo();
+talks.on.changed = reread;
+
+function typed() {
+  grow();
+  talks.keepDraft(byId("text").value);
+}
 
 function submit() {
   const field = byId("text");
   const content = field.value.trim();
   if (isRunning() || byId("send").disabled || !content) return;
   field.value = "";
-  grow();
+  typed();
   sendDecisions(content);
+}
+
+function startAnew() {
+  location.hash = "chat";
+  const count = pendingHere();
+  if (!count) return turnTo();
+  byId("leave-text").textContent = count === 1 ? "1 call waits in this conversation." : `${count} calls wait in this conversation.`;
+  byId("leave").showModal();
 }
 
 byId("composer").addEventListener("submit", (event) => {
   event.preventDefault();
   submit();
 });
-byId("text").addEventListener("input", grow);
+byId("text").addEventListener("input", typed);
 byId("text").addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
@@ -34,10 +76,16 @@ byId("text").addEventListener("keydown", (event) => {
 });
 byId("stop").addEventListener("click", stop);
 byId("new").addEventListener("click", startAnew);
+byId("leave-yes").addEventListener("click", () => {
+  byId("leave").close();
+  turnTo();
+});
+byId("leave-no").addEventListener("click", () => byId("leave").close());
 byId("forget").addEventListener("click", () => {
   forget();
-  clearElsewhere();
-  poll();
+  clearInbox();
+  // The next one to sign in does not find what this one has said.
+  turnTo();
 });
 byId("approve-all").addEventListener("click", () => decideAll({ execute: true }));
 byId("reject-all").addEventListener("click", () => decideAll({ rejection_reason: "all calls were rejected" }));
@@ -49,9 +97,17 @@ byId("sign-in").addEventListener("submit", (event) => {
   if (take(token)) poll();
 });
 document.addEventListener("visibilitychange", poll);
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && byId("talks").open) byId("talks").open = false;
+});
+window.addEventListener("online", poll);
 
 takeOfAddress();
 restore();
+byId("text").value = talks.draft();
+grow();
+talks.draw();
+go();
 watch();
 poll();
-byId("text").focus({ preventScroll: true });
+if (!byId("talk").hidden) byId("text").focus({ preventScroll: true });

@@ -1,57 +1,89 @@
 // A card: one proposal with its buttons, until it is decided.
 
+import { toolOf } from "./agent.js";
+import { fieldsOf, jsonField } from "./edit.js";
+import { factsList, headingOf, marksOf, objectIn } from "./facts.js";
 import { fold } from "./fold.js";
 import { objectOf, sourceOf } from "./json.js";
-import { block, boundOf, firstLine, inputOf } from "./proposal.js";
+import { changesOf, previewOf } from "./preview.js";
+import { block, firstLine, inputOf } from "./proposal.js";
 import { button, el, escaped, visible } from "./text.js";
 
+const OPEN = ["principal", "person", "user", "protocol", "client", "address", "created", "expires", "votes", "voted", "rule", "preview", "barred", "seen"];
+
 export class Card {
-  constructor(proposal, decide, origin) {
+  constructor(proposal, decide) {
     this.proposal = proposal;
     this.decide = decide;
-    this.origin = origin;
     this.enabled = true;
     this.more = el("span", { class: "more" });
     this.element = el("div", { class: "holder", "data-id": proposal.id });
     this.open();
+    const { editable } = proposal.type === "command" ? {} : toolOf(proposal.name);
+    this.allow(editable);
   }
 
   get label() {
     return this.proposal.type === "command" ? "command" : "tool call";
   }
 
+  get id() {
+    return `call-${this.proposal.id.replaceAll(/\W/g, "-")}`;
+  }
+
   open(problem) {
-    this.kind = el("p", { class: "kind" }, `This ${this.label} waits for your decision`);
+    this.kind = el("p", { class: "kind" }, `This ${this.label} waits for a decision`);
     this.controls = el("div", { class: "buttons" });
-    this.input = inputOf(this.proposal);
-    const name = `Proposed ${this.label}: ${this.line().textContent}`;
-    this.card = el("section", { class: "card", "aria-label": name }, this.kind, this.title(),
-      ...this.context(), this.input, this.controls);
+    this.input = this.inputBox(this.proposal.input);
+    this.facts = el("div", {}, factsList(this.proposal) ?? "");
+    this.preview = el("div", { class: "previews" }, ...previewOf(this.proposal));
+    const object = this.proposal.type === "command" ? undefined : objectIn(this.proposal.input);
+    const name = [`Proposed ${this.label}: ${this.line().textContent}`, object].filter(Boolean).join(" ");
+    this.card = el("section", { class: "card", "aria-label": name },
+      el("div", { class: "top" }, this.kind, marksOf(this.proposal)), this.title(), ...this.context(),
+      this.preview, this.input, this.facts, this.controls);
     if (problem) this.card.append(el("p", { class: "error", role: "alert" }, visible(problem)));
     this.element.replaceChildren(this.card, ...this.keptTexts());
     this.fate = undefined;
     this.ask();
   }
 
+  // The input scrolls inside the card, so that the buttons stay in sight.
+  inputBox(input) {
+    return el("div", { class: "scroll" }, inputOf({ ...this.proposal, input }));
+  }
+
   title() {
-    const name = this.proposal.type === "command" ? "Terminal command" : visible(this.proposal.name, "line");
-    return el("h2", { class: "name", dir: "auto" }, name);
+    const { type, name } = this.proposal;
+    const exact = type === "command" ? undefined : el("code", { class: "tool", dir: "ltr" }, visible(name, "line"));
+    return el("h2", { id: this.id, class: "name", dir: "auto" }, ...headingOf(this.proposal), exact ? " " : undefined, exact);
   }
 
   context() {
     const { intent, description } = this.proposal;
     return [
-      intent ? el("p", { class: "intent", dir: "auto" }, "Why: ", el("bdi", {}, visible(intent))) : undefined,
       description ? el("p", { class: "about", dir: "auto" }, visible(description)) : undefined,
-      ...boundOf(this.proposal),
-      this.origin ? el("p", { class: "origin" }, visible(this.origin)) : undefined,
+      intent ? el("p", { class: "intent", dir: "auto" }, "The agent says: ", el("bdi", {}, visible(intent))) : undefined,
     ].filter(Boolean);
   }
 
+  // What the record has of the call beside what its caller was sent.
+  learn(call) {
+    const known = Object.fromEntries(OPEN.filter((name) => call[name] !== undefined).map((name) => [name, call[name]]));
+    const before = this.proposal;
+    this.proposal = { ...before, ...known };
+    this.facts.replaceChildren(factsList(this.proposal) ?? "");
+    if (known.preview && !before.preview) this.preview.replaceChildren(...previewOf(this.proposal));
+    if (!this.answering && !this.fate && known.barred !== before.barred && this.controls.querySelector("button.danger")) this.ask();
+  }
+
   ask(focus = false) {
-    const approve = button("Approve", () => this.decided({ execute: true }), "primary");
+    const { barred, rule } = this.proposal;
+    const approve = button("Approve", () => (rule?.reason || this.reasonNeeded ? this.askWhy() : this.decided({ execute: true })), "primary");
     const reject = button("Reject\u2026", () => this.askReason(), "danger");
-    this.controls.replaceChildren(approve, reject, this.more);
+    for (const one of [approve, reject]) one.setAttribute("aria-describedby", this.id);
+    const own = barred ? el("span", { class: "note" }, BARRED[barred] ?? "Somebody else has to approve this.") : approve;
+    this.controls.replaceChildren(own, reject, barred ? "" : this.more);
     this.update();
     if (focus) reject.focus();
   }
@@ -61,46 +93,83 @@ export class Card {
     return this.controls.querySelector("form") !== null;
   }
 
+  // As it is now known what its tool is.
+  refresh() {
+    this.allow(this.proposal.type === "command" ? undefined : toolOf(this.proposal.name).editable);
+    this.open();
+  }
+
   // Its input may be changed: all of it (true), or the parameters that are named.
   allow(editable) {
     if (!editable || this.editable) return;
     this.editable = editable;
-    this.more.append(button("Edit\u2026", () => this.askInput()));
+    this.more.append(button("Edit\u2026", () => (this.typed === undefined ? this.askFields() : this.askInput())));
     this.update();
   }
 
   askReason() {
-    const field = el("input", { maxlength: "4000", autocomplete: "off", dir: "auto" });
-    field.value = this.reason ?? "";
+    const field = this.textField(this.reason);
     this.fill("Why not? The agent is told (may be empty).", field,
       el("button", { type: "submit", class: "danger" }, "Reject"),
       () => ({ rejection_reason: (this.reason = field.value.trim()) || "no reason given" }));
   }
 
-  askInput() {
-    const field = el("textarea", { rows: "6", spellcheck: "false", autocomplete: "off" });
-    const named = Array.isArray(this.editable) ? this.editable : undefined;
-    const part = (keep) => Object.fromEntries(
-      Object.entries(this.proposal.input).filter(([name]) => keep === (named?.includes(name) ?? true)));
-    field.defaultValue = escaped(sourceOf(part(true)));
-    if (this.typed !== undefined) field.value = this.typed;
-    field.addEventListener("input", () => {
-      field.setCustomValidity(objectOf(field.value) ? "" : "This is no JSON object.");
-    });
-    const what = named ? `What may change of the input (${named.join(", ")})` : "The input that will run";
-    this.fill(`${what}, as JSON:`, field,
-      el("button", { type: "submit", class: "primary" }, "Approve as edited"),
-      () => ({ execute: true, input: { ...part(false), ...objectOf((this.typed = field.value)) } }));
+  // The rule of the call demands a reason.
+  askWhy() {
+    const field = this.textField();
+    field.required = true;
+    this.fill("Why may it run? The reason is kept with the decision.", field,
+      el("button", { type: "submit", class: "primary" }, "Approve"), () => ({ execute: true, reason: field.value.trim() }));
   }
 
-  fill(label, field, submit, decision) {
-    field.id = `answer-${this.proposal.id}`;
-    const form = el("form", { class: "answer" }, el("label", { for: field.id }, visible(label)), field,
-      submit, button("Cancel", () => this.ask(true), "quiet"));
+  textField(value = "") {
+    const field = el("input", { maxlength: "4000", autocomplete: "off", dir: "auto" });
+    field.value = value;
+    return field;
+  }
+
+  get named() {
+    return Array.isArray(this.editable) ? this.editable : undefined;
+  }
+
+  part(keep) {
+    return Object.fromEntries(Object.entries(this.proposal.input).filter(([name]) => keep === (this.named?.includes(name) ?? true)));
+  }
+
+  askFields() {
+    const { input, name } = this.proposal;
+    const { schema } = toolOf(name);
+    const names = this.named ?? [...new Set([...Object.keys(input), ...Object.keys(schema?.properties ?? {})])];
+    const { element, first, read } = fieldsOf(input, names, schema, `edit-${this.id}`);
+    if (!first) return this.askInput();
+    const json = button("Edit as JSON", () => this.askInput(), "quiet");
+    this.fill(undefined, first, el("button", { type: "submit", class: "primary" }, "Approve as edited"), () => {
+      const found = read();
+      if (found === undefined) return undefined;
+      const edited = { ...this.part(false), ...found };
+      this.typed = escaped(sourceOf(found));
+      return { execute: true, input: edited };
+    }, element, json);
+  }
+
+  askInput() {
+    const field = jsonField(this.part(true), this.typed, `answer-${this.proposal.id}`);
+    const what = this.named ? `What may change of the input (${this.named.join(", ")})` : "The input that will run";
+    this.fill(`${what}, as JSON:`, field,
+      el("button", { type: "submit", class: "primary" }, "Approve as edited"),
+      () => ({ execute: true, input: { ...this.part(false), ...objectOf((this.typed = field.value)) } }));
+  }
+
+  fill(label, field, submit, decision, element = field, more = undefined) {
+    if (label) field.id = `answer-${this.proposal.id}`;
+    const form = el("form", { class: "answer" }, label ? el("label", { for: field.id }, visible(label)) : undefined, element,
+      submit, more, button("Cancel", () => this.ask(true), "quiet"));
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.written = field.value === field.defaultValue ? undefined : field.value;
-      this.decided(decision());
+      const made = decision();
+      if (!made) return;
+      this.written = this.typed ?? (field.value === field.defaultValue ? undefined : field.value);
+      this.decided(made);
     });
     form.addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.ask(true);
@@ -128,19 +197,21 @@ export class Card {
   }
 
   show(input) {
-    const shown = inputOf({ ...this.proposal, input });
+    const changes = changesOf(this.proposal.input, input);
+    const shown = el("div", {}, changes ? el("p", { class: "label" }, "What was changed") : undefined, changes, this.inputBox(input));
     this.input.replaceWith(shown);
     this.input = shown;
   }
 
-  // Decided and sent: folded to one line.
-  sent(decision) {
+  // Decided and sent: folded to one line. Somebody who has decided before stays named in it.
+  sent(decision, others = this.fate) {
     this.decision = decision;
     const approved = decision.execute === true;
     const { input = this.proposal.input } = decision;
     const word = el("span", { class: `decision ${approved ? "approved" : "rejected"}` },
-      approved ? "Approved " : "Rejected ", this.line(), decision.input ? ", edited" : "",
-      ...(approved ? [] : [": ", el("bdi", {}, visible(decision.rejection_reason))]));
+      approved ? "Approved " : "Rejected ", this.line(), decision.input && !others ? ", edited" : "",
+      ...(approved ? [] : [": ", el("bdi", {}, visible(decision.rejection_reason))]),
+      others ? el("span", { class: "before" }, ". ", visible(others.word, "line"), ".") : undefined);
     this.fold(word, input);
   }
 
@@ -172,10 +243,19 @@ export class Card {
     this.update();
   }
 
+  // Approved by this person, and short of the number that its rule demands.
+  voted(call) {
+    this.learn({ ...call, barred: undefined });
+    this.card.className = "card approved";
+    this.kind.textContent = `You have approved it; ${call.votes.given} of ${call.votes.needed} approvals`;
+    this.controls.replaceChildren(el("span", { class: "note" }, "It waits for others now."));
+  }
+
   // What somebody was writing into it, or has sent in vain, for them to copy.
   keep() {
-    const field = this.controls.querySelector("input, textarea");
-    const text = field && field.value !== field.defaultValue ? field.value : this.written;
+    const changed = [...this.controls.querySelectorAll("input:not([type=checkbox]), textarea")].filter((field) => field.value !== field.defaultValue);
+    const named = (field) => `${field.labels[0]?.textContent}: ${field.value}`;
+    const text = changed.length > 1 ? changed.map(named).join("\n") : changed[0]?.value ?? this.written;
     this.written = undefined;
     if (!text) return;
     const dismiss = button("Dismiss", () => {
@@ -197,8 +277,9 @@ export class Card {
   }
 
   fold(summary, input = this.proposal.input, kind = "quiet") {
-    const shown = inputOf({ ...this.proposal, input });
-    this.element.replaceChildren(fold(summary, kind, ...this.context(), shown), ...this.keptTexts());
+    const facts = factsList(this.proposal);
+    this.element.replaceChildren(fold(summary, kind, ...this.context(), ...previewOf(this.proposal), this.inputBox(input), facts ?? ""),
+      ...this.keptTexts());
   }
 
   enable(enabled) {
@@ -210,3 +291,9 @@ export class Card {
     for (const control of this.controls.querySelectorAll("button")) control.disabled = !this.enabled;
   }
 }
+
+const BARRED = {
+  OWN_REQUEST: "You asked for it yourself: somebody else has to approve it.",
+  NOT_AN_APPROVER: "Its rule names others who may approve it.",
+  AGENT: "An agent approves nothing; a person has to.",
+};

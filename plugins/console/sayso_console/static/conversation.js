@@ -1,23 +1,22 @@
 // The conversation: what was said and answered, and the calls in it that wait for a decision.
 
 import { Card } from "./card.js";
+import { drawDeveloper } from "./developer.js";
 import { fateOf } from "./fate.js";
 import { outgoing } from "./history.js";
-import { parse } from "./json.js";
 import { proposalsOf } from "./proposal.js";
 import { Reply } from "./reply.js";
-import { eventsOf, post, problem } from "./service.js";
+import * as talks from "./talks.js";
 import { announce, button, byId, el, visible } from "./text.js";
+import { receive } from "./turn.js";
 import { grow, lookAt, scroll } from "./view.js";
 
-const KEPT = "sayso.conversation";
 const REFUSED = /^(APPROVAL_\w+|APPROVALS_PENDING|NOTHING_TO_ANSWER)$/;
-const PLACE = /^body[\w.]*: /;
 
 // What the page does then; app.js sets it.
 export const on = { begun() {}, ended() {}, tokenNeeded() {} };
 
-let entries = []; // what was said and answered, in order; kept for this tab
+let entries = []; // what was said and answered, in order; kept in this browser
 export const cards = new Map(); // id -> Card, of each call of this conversation
 let waiting = new Map(); // id -> Card, of calls of this conversation without a decision
 let drafts = new Map(); // id -> decision, not sent yet
@@ -25,32 +24,35 @@ let running = null; // the AbortController of the turn that runs
 let last = null; // the Reply on the page whose entry is the last one
 
 export const isRunning = () => running !== null;
+export const waitsHere = (id) => waiting.has(id);
+export const pendingHere = () => undecided().length;
 
 export function stop() {
   running?.abort();
 }
 
 function save() {
-  try {
-    sessionStorage.setItem(KEPT, JSON.stringify(entries));
-    byId("unkept").textContent = "";
-  } catch {
-    byId("unkept").textContent = "This conversation has become too long to be kept over a reload: its end would be missing.";
-  }
+  byId("unkept").textContent = talks.keep(entries) ? ""
+    : "This conversation has become too long to be kept over a reload: its end would be missing.";
 }
 
 export function restore() {
   try {
-    entries = parse(sessionStorage.getItem(KEPT) ?? "[]");
+    entries = talks.read();
     entries.forEach(show);
   } catch {
-    sessionStorage.removeItem(KEPT);
+    talks.remove(talks.current());
     location.reload();
     return;
   }
-  if (entries.at(-1)?.role === "user") showUnanswered();
   refresh();
   scroll(true);
+  // The connection is also lost where a page goes away in the middle of a reply.
+  const said = entries.at(entries.at(-1)?.lost ? -2 : -1);
+  if (said?.role !== "user") return;
+  if (said === entries.at(-1)) showUnanswered();
+  // A decision may be sent again at any time: its call runs once, and its outcome comes.
+  if (!said.message.content && Object.keys(said.decided ?? {}).length) again();
 }
 
 function show(entry, place) {
@@ -161,84 +163,29 @@ async function answer() {
   const reply = (last = new Reply());
   byId("conversation").append(reply.element);
   const turn = (running = new AbortController());
+  const begun = Date.now();
+  const clock = setInterval(() => reply.elapsed(Date.now() - begun), 1000);
   // The button that began the turn goes away, and must not take the focus along.
   toField();
   refresh();
   scroll(true);
   const entry = { role: "assistant", content: "", breaks: [], data: {}, counts: false };
   try {
-    await receive(reply, entry, turn.signal);
+    await turnOf(reply, entry, turn.signal);
   } catch {
     if (turn.signal.aborted) entry.stopped = true;
-    else entry.error ??= { message: "The connection to the service was lost." };
+    else if (!entry.error) Object.assign(entry, { lost: true, error: { message: "The connection to the service was lost." } });
   }
+  clearInterval(clock);
+  entry.took = Date.now() - begun;
   if (running !== turn) return; // a new conversation has begun
   running = null;
   ended(reply, entry);
 }
 
-async function receive(reply, entry, signal) {
-  const response = await post(outgoing(entries), signal);
-  if (!response.ok) {
-    entry.error = await problem(response, "This service has no chat endpoint.");
-    entry.refusedByStatus = response.status >= 400 && response.status < 500 && response.status !== 401;
-    if (response.status === 401) on.tokenNeeded();
-    return;
-  }
-  for await (const event of eventsOf(response)) take(event, reply, entry);
-  if (!entry.error && entry.stop_reason === undefined) {
-    entry.error = { message: "The connection ended before the reply did." };
-  }
-}
-
-function take(event, reply, entry) {
-  switch (event.type) {
-    case "text_delta": {
-      if (entry.pause && entry.content && !/\s$/.test(entry.content)) {
-        entry.breaks.push(entry.content.length);
-        reply.add("\n\n");
-      }
-      entry.pause = false;
-      entry.content += event.text;
-      reply.add(event.text);
-      break;
-    }
-    case "intermittent_update":
-      // Without text it says that the turn lives, and nothing else.
-      if (event.text) {
-        entry.pause = true;
-        reply.status(event.text);
-      }
-      break;
-    case "tool_calls":
-      entry.data.tool_calls = event.tool_calls;
-      break;
-    case "commands":
-      entry.data.cmds = event.commands;
-      break;
-    case "executed_tool_calls":
-    case "executed_commands":
-    case "executed_approvals":
-      Object.assign(entry.data, kept(event));
-      reply.executed(entry.data);
-      break;
-    case "done":
-      entry.stop_reason = event.stop_reason ?? "end_turn";
-      Object.assign(entry.data, event.data);
-      if (event.session) keepSession(entry, event.session);
-      break;
-    case "error":
-      entry.error = { message: event.error.replace(PLACE, ""), code: event.code, incident: event.incident };
-  }
-  scroll();
-}
-
-const kept = ({ type, ...fields }) => fields;
-
-function keepSession(entry, session) {
-  for (const old of entries) delete old.data?.session;
-  entry.data.session = session;
-}
+const turnOf = (reply, entry, signal) => receive(outgoing(entries), reply, entry, signal, {
+  session: () => entries.forEach((old) => delete old.data?.session), tokenNeeded: on.tokenNeeded,
+});
 
 function ended(reply, entry) {
   // Before the cards are there: behind them a reader of the end would not be at the end any more.
@@ -259,8 +206,13 @@ function ended(reply, entry) {
   refresh();
   lookAt(reply.cards.firstElementChild);
   tell(entry);
+  drawDeveloper(sessionNow());
   on.ended();
 }
+
+const sessionNow = () => entries.findLast((entry) => entry.data?.session)?.data.session;
+
+export const showDeveloper = () => drawDeveloper(sessionNow());
 
 // The service took nothing of this message: it is taken back, and its decisions are open again.
 function refused(entry) {
@@ -290,8 +242,12 @@ function reopen(id) {
 // Look after the calls of this conversation that the list of what waits does not hold any more.
 export function lookAfter(listed, more) {
   if (running) return;
+  scroll();
   for (const [id, card] of waiting) {
-    if (listed.has(id)) card.tracked = true;
+    if (listed.has(id)) {
+      card.tracked = true;
+      card.learn(listed.get(id));
+    }
     // Where more wait than are listed, it may just not have come up yet.
     else if (!card.fate && card.proposal.raw.id && (!more || card.tracked)) overtake(id, card);
   }
@@ -363,7 +319,7 @@ function refresh() {
     : "Enter sends, Shift+Enter starts a new line.";
 }
 
-export function startAnew() {
+function clear() {
   running?.abort();
   running = null;
   entries = [];
@@ -371,9 +327,28 @@ export function startAnew() {
   drafts = new Map();
   cards.clear();
   last = null;
-  save();
   byId("conversation").replaceChildren();
-  refresh();
+}
+
+// Another conversation of those that are kept, or a new one.
+export function turnTo(id) {
+  clear();
+  talks.choose(id);
+  restore();
+  talks.draw();
   on.ended();
-  byId("text").focus();
+  toField();
+}
+
+// Another tab has gone on with this one.
+export function reread() {
+  if (running || [...waiting.values()].some((card) => card.answering) || drafts.size) return;
+  clear();
+  restore();
+}
+
+// What the agent's tools are is known now: titles, marks, and which inputs may be changed.
+export function refreshCards() {
+  for (const [id, card] of waiting) if (!card.fate && !card.answering && !drafts.has(id)) card.refresh();
+  refresh();
 }

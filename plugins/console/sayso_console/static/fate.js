@@ -1,14 +1,9 @@
 // What became of a call that somebody else has decided, or that has expired.
 
+import { pathOf } from "./calls.js";
 import { parse } from "./json.js";
 import { request } from "./service.js";
-
-export const PROTOCOLS = { mcp: "MCP", a2a: "A2A", v1: "another chat", v2: "another chat" };
-export const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
-
-const DECIDED = { ...PROTOCOLS, console: "a console", cli: "the command line" };
-
-export const pathOf = (id) => `console/approvals/${encodeURIComponent(id)}`;
+import { clock, DECIDED_OVER } from "./words.js";
 
 // Undefined while it waits, and where the service does not answer.
 export async function fateOf(id) {
@@ -27,9 +22,11 @@ export async function fateOf(id) {
 // `approved` is undefined where it cannot be decided any more; `input` is what it was edited to.
 export function told({ state, edited, decision }) {
   if (state === "PENDING") return undefined;
-  if (state === "EXPIRED" || !decision) return { word: "No longer waits", why: "It has expired." };
+  if (state === "EXPIRED" || !decision) return { word: "No longer waits", said: "Expired", why: "It has expired." };
   const { approved, who, protocol, reason, at } = decision;
-  const by = `${who ? ` by ${who}` : ""} over ${DECIDED[protocol] ?? protocol}, ${clock.format(new Date(at))}`;
-  const word = `Already ${approved ? "approved" : "rejected"}${edited ? " with another input" : ""}${by}`;
-  return { approved, reason, input: edited ?? undefined, word, why: reason ? `Reason: ${reason}` : "" };
+  const by = `${who ? ` by ${who}` : ""} over ${DECIDED_OVER[protocol] ?? protocol}, ${clock.format(new Date(at))}`;
+  const rest = `${edited ? " with another input" : ""}${by}`;
+  const word = `Already ${approved ? "approved" : "rejected"}${rest}`;
+  const said = `${approved ? "Approved" : "Rejected"}${rest}`;
+  return { approved, reason, input: edited ?? undefined, word, said, why: reason ? `Reason: ${reason}` : "" };
 }

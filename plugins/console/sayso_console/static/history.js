@@ -8,7 +8,9 @@ export function outgoing(entries) {
     if (entry.role === "user") {
       said = said ? joined(said, entry.message) : entry.message;
     } else if (entry.counts && said) {
-      messages.push(said, { role: "assistant", content: entry.content, data: entry.data });
+      // `approvals` states the same calls once more.
+      const { approvals, ...data } = entry.data;
+      messages.push(said, { role: "assistant", content: entry.content, data });
       said = null;
     }
   }

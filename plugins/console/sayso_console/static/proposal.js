@@ -1,9 +1,9 @@
 // A proposed call or command: what it is, and its exact input.
 
-import { Exact, numeral } from "./json.js";
+import { toolOf } from "./agent.js";
+import { Exact, sourceOf } from "./json.js";
 import { el, visible } from "./text.js";
-
-const isObject = (value) => typeof value === "object" && value !== null && !(value instanceof Exact);
+import { isObject, plain } from "./words.js";
 
 function typeOf(value) {
   if (value === null) return "null";
@@ -12,12 +12,7 @@ function typeOf(value) {
   return typeof value === "string" ? "text" : typeof value;
 }
 
-function plain(value) {
-  if (typeof value === "string") return value;
-  if (value instanceof Exact) return value.source;
-  if (typeof value === "number") return numeral(value);
-  return isObject(value) ? JSON.stringify(value, null, 2) : String(value);
-}
+const isShort = (value) => !isObject(value) && String(value).length <= 80 && !String(value).includes("\n");
 
 export function block(value, mode, label) {
   const text = plain(value);
@@ -36,14 +31,17 @@ export function inputOf(proposal) {
   const names = Object.keys(input);
   const others = othersOf(proposal.about ?? {}, input);
   if (!names.length && !others.length) return el("p", { class: "note" }, "No input.");
+  const { defaults = {} } = toolOf(proposal.name);
   const rows = names.map((name) => {
     const value = input[name];
+    const isDefault = Object.hasOwn(defaults, name) && sourceOf(defaults[name]) === sourceOf(value);
     const { description: about, read_by: reader } = proposal.about?.[name] ?? {};
     const term = el("dt", {}, el("code", { dir: "ltr" }, visible(name, "line")),
       el("span", { class: "type" }, `  ${typeOf(value)}${value === "" ? ", empty" : ""}`),
+      isDefault ? el("span", { class: "badge" }, "default") : undefined,
       about ? el("span", { class: "what", dir: "auto" }, visible(about)) : undefined,
       reader ? el("span", { class: "what" }, "as it was sent: the tool makes something else of it") : undefined);
-    return el("div", {}, term, el("dd", {}, block(value, "exact", "Value")));
+    return el("div", { class: isShort(value) ? "short" : undefined }, term, el("dd", {}, block(value, "exact", "Value")));
   });
   return el("dl", { class: "input" }, ...rows, ...others);
 }
@@ -60,17 +58,6 @@ function othersOf(about, input) {
       : el("p", { class: "note" }, "Not shown.");
     return el("div", {}, term, el("dd", {}, value));
   });
-}
-
-const BOUND = { agent: "Agent", tool: "Tool from" };
-
-// What an approval binds beside the input: who acts, with what tool, and where.
-export function boundOf({ bound }) {
-  const { context, ...rest } = bound ?? {};
-  const pairs = [...Object.entries(rest).map(([name, value]) => [BOUND[name] ?? name, value]),
-    ...Object.entries(context ?? {})];
-  return pairs.map(([name, value]) => el("p", { class: "origin" },
-    `${name}: `, el("code", { dir: "ltr" }, visible(plain(value), "line"))));
 }
 
 function commandOf(input) {
@@ -102,7 +89,7 @@ const ofCommand = (raw, place) => ({
 
 export function proposalsOf(data, place) {
   const commands = (data.cmds ?? []).map((raw, n) => ofCommand(raw, `${place}.${n}`));
-  const bound = new Map((data.approvals ?? []).map((item) => [item.id, item.bound]));
+  const more = new Map((data.approvals ?? []).map(({ id, bound, votes, preview, revision }) => [id, { bound, votes, preview, revision }]));
   return [...(data.tool_calls ?? []).map(ofCall), ...commands].filter((p) => !p.raw.execute)
-    .map((p) => ({ ...p, bound: bound.get(p.id) }));
+    .map((p) => ({ ...p, ...more.get(p.id) }));
 }

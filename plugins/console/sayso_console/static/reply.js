@@ -1,6 +1,8 @@
 // One reply on the page, while it comes and when it has ended.
 
 import { fold, outcome } from "./fold.js";
+import { isSafe } from "./inline.js";
+import { Growing } from "./markdown.js";
 import { firstLine } from "./proposal.js";
 import { el, visible } from "./text.js";
 
@@ -9,7 +11,8 @@ export class Reply {
     this.outcomes = el("div", { class: "reply" });
     this.thinking = el("p", { class: "thinking" }, "Working\u2026");
     this.steps = el("ul", { class: "status" });
-    this.text = el("div", { class: "text", dir: "auto" });
+    this.text = el("div", { class: "markdown" });
+    this.growing = new Growing(this.text, () => this.tidy());
     this.cards = el("div", { class: "reply" });
     this.end = el("div", { class: "reply" });
     this.parts = [this.outcomes, this.thinking, this.steps, this.text, this.cards, this.end];
@@ -28,8 +31,7 @@ export class Reply {
   }
 
   add(text) {
-    this.text.append(visible(text));
-    this.tidy();
+    this.growing.add(text);
   }
 
   // The same words again at once, as with response interceptors, are counted in their line.
@@ -43,6 +45,10 @@ export class Reply {
     this.steps.append(el("li", {}, el("span", { dir: "auto" }, visible(text), times)));
     while (this.steps.children.length > 100) this.steps.firstChild.remove();
     this.tidy();
+  }
+
+  elapsed(time) {
+    if (time >= 3000) this.thinking.textContent = `Working\u2026 ${secondsOf(time)}`;
   }
 
   executed(data) {
@@ -59,15 +65,26 @@ export class Reply {
 
   finish(entry, actions = []) {
     this.element.classList.remove("running");
-    this.text.replaceChildren(visible(withBreaks(entry)));
+    this.growing.finish(withBreaks(entry));
     if (this.steps.children.length) {
       const count = this.steps.children.length;
       const steps = fold(count === 1 ? "1 step" : `${count} steps`, "quiet", this.steps.cloneNode(true));
       this.parts.splice(this.parts.indexOf(this.steps), 1, el("div", {}, steps));
     }
-    this.end.replaceChildren(...links(entry.data), ...ending(entry, actions));
+    this.end.replaceChildren(...links(entry.data), ...ending(entry, actions), ...costs(entry));
     this.tidy();
   }
+}
+
+const secondsOf = (time) => (time < 60_000 ? `${Math.round(time / 1000)} s` : `${Math.floor(time / 60_000)} min ${Math.round(time / 1000) % 60} s`);
+
+// How long it took, if that is worth a word, and the tokens where the model tells them.
+function costs({ took = 0, usage }) {
+  const said = [];
+  if (took >= 3000) said.push(secondsOf(took));
+  const tokens = (usage?.input_tokens ?? 0) + (usage?.output_tokens ?? 0);
+  if (tokens) said.push(`${tokens.toLocaleString()} tokens`);
+  return said.length ? [el("p", { class: "note costs" }, said.join(" \u00b7 "))] : [];
 }
 
 function withBreaks({ content, breaks = [] }) {
@@ -78,7 +95,7 @@ function withBreaks({ content, breaks = [] }) {
 function links(data) {
   return (data.url_configs ?? []).map(({ url, description }) => {
     const text = el("span", {}, visible(url, "line"));
-    const safe = /^https?:\/\//i.test(url);
+    const safe = isSafe(url);
     const link = safe ? el("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, text) : text;
     return el("p", {}, description ? el("span", {}, visible(description), " ") : undefined, link);
   });

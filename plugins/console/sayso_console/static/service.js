@@ -7,10 +7,11 @@ let chat = ["api/chat-stream", "api/sendMessageStream"];
 
 // The streamed reply to `messages`; V1's endpoint where V2 is not installed. A gateway may answer
 // 404 while the service is away, so only an endpoint that is there is settled on.
-export async function post(messages, signal) {
+export async function post(messages, signal, begins) {
   const body = JSON.stringify({ messages });
   let response;
   for (const path of chat) {
+    begins(path, { messages });
     response = await request(path, { method: "POST", body, signal });
     if (response.status === 404) continue;
     chat = [path];

@@ -3,7 +3,7 @@
 // just appeared, moved or become enabled takes no press for a moment, neither by pointer nor by key.
 
 const SETTLE = 500; // as browsers have it for their own questions: longer than a double click
-const BUTTONS = "#elsewhere button, #conversation button, footer button";
+const BUTTONS = "#inbox button, #conversation button, footer button";
 const CAUSES = ["class", "disabled", "hidden", "open", "style"];
 const spots = new WeakMap(); // button -> where it stands, and since when
 let due = false;

@@ -4,6 +4,8 @@ import { again, isRunning } from "./conversation.js";
 import { TOKEN } from "./service.js";
 import { byId } from "./text.js";
 
+export const on = { changed() {} };
+
 let resume = false; // whether a turn waits for the token
 
 // Ask; with `thenAnswer` the turn that was refused is sent again.
@@ -32,7 +34,10 @@ function tell(text) {
 // Whether `token` can be sent at all; the person is told if not.
 export function take(token) {
   const sendable = /^[\x20-\x7e]+$/.test(token);
-  if (sendable) sessionStorage.setItem(TOKEN, token);
+  if (sendable) {
+    sessionStorage.setItem(TOKEN, token);
+    on.changed();
+  }
   else tell("That is no token: it holds a character that cannot be sent.");
   return sendable;
 }
@@ -64,5 +69,6 @@ export function signedIn() {
 
 export function forget() {
   sessionStorage.removeItem(TOKEN);
+  on.changed();
   byId("token-note").textContent = "It stays in this tab and is forgotten with it.";
 }

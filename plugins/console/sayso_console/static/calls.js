@@ -1,0 +1,68 @@
+// Recorded calls: a client of the inbox where the service has one, else of the console's own list.
+
+import { agent } from "./agent.js";
+import { parse } from "./json.js";
+import { problem, request } from "./service.js";
+
+const SOON = 15000;
+
+export const pathOf = (id) => `${agent.inbox ? "approvals" : "console/approvals"}/${encodeURIComponent(id)}`;
+
+// `{response, calls, next}`: a page of pending calls, `next` the place of the following one.
+export async function pending(after) {
+  const query = agent.inbox
+    ? `approvals?limit=100${after ? `&cursor=${encodeURIComponent(after)}` : ""}`
+    : `console/approvals${after ? `?after=${encodeURIComponent(after)}` : ""}`;
+  return listed(query);
+}
+
+// A page of decided calls, or of one's own requests; only the inbox has them.
+export async function history({ own, text, tool, after }) {
+  const query = new URLSearchParams({ state: own ? "ALL" : "DECIDED", limit: "50" });
+  if (own) query.set("own", "true");
+  if (text) query.set("q", text);
+  if (tool) query.set("tool", tool);
+  if (after) query.set("cursor", after);
+  return listed(`approvals?${query}`);
+}
+
+async function listed(path) {
+  const response = await request(path, { signal: AbortSignal.timeout(SOON) });
+  if (!response.ok) return { response, calls: [], next: null };
+  const { approvals, next } = parse(await response.text());
+  return { response, calls: approvals, next };
+}
+
+// The whole call; undefined where the service does not say.
+export async function whole(id) {
+  try {
+    const response = await request(pathOf(id), { signal: AbortSignal.timeout(SOON) });
+    return response.ok ? parse(await response.text()) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+// Record a decision: `{call}` in its new state, or `{failed}`.
+export async function decide({ id, seen }, { execute, rejection_reason, input, reason }) {
+  const approve = execute === true;
+  const body = { approve, reason: rejection_reason ?? reason, input, seen };
+  const path = agent.inbox ? `${pathOf(id)}/decision` : pathOf(id);
+  return answered(path, body, (call) => ({ call }));
+}
+
+// Approve several calls in one transaction: all of them are recorded, or none.
+export async function approveAll(proposals) {
+  const decisions = proposals.map(({ id, seen }) => ({ id, approve: true, seen }));
+  return answered("approvals/decisions", { mode: "all", decisions }, ({ results }) => ({ results }));
+}
+
+async function answered(path, body, made) {
+  try {
+    const response = await request(path, { method: "POST", body: JSON.stringify(body), signal: AbortSignal.timeout(30000) });
+    if (!response.ok) return { status: response.status, failed: await problem(response) };
+    return made(parse(await response.text()));
+  } catch {
+    return { failed: { message: "The service could not be reached." } };
+  }
+}

@@ -1,0 +1,54 @@
+// The developer's panel: the last turn's request and events, the session, the tools and the prompt.
+
+import { agent } from "./agent.js";
+import { sourceOf } from "./json.js";
+import { block } from "./proposal.js";
+import { byId, button, el, visible } from "./text.js";
+
+const MOST = 2000;
+const turn = { body: undefined, path: "", events: [], begun: 0, more: 0 };
+
+export function turnBegins(path, body) {
+  Object.assign(turn, { path, body, events: [], begun: performance.now(), more: 0 });
+}
+
+export function cameEvent(event) {
+  if (turn.events.length < MOST) turn.events.push([performance.now() - turn.begun, event]);
+  else turn.more += 1;
+}
+
+export function drawDeveloper(session) {
+  const { developer } = agent;
+  if (!developer) return;
+  const { model, system_prompt: prompt, system_context: context, tools } = developer;
+  byId("developer-parts").replaceChildren(
+    part("Events of the last turn", turn.events.length ? eventsList() : note("No turn has run in this tab.")),
+    part("The last request", turn.body ? curl() : note("Nothing was sent from this tab.")),
+    part("Session", session ? block(session, "exact", "Session") : note("The conversation has no session.")),
+    part(`Tools (${tools.length})`, ...tools.map((tool) => el("details", { class: "fold" }, el("summary", {}, el("code", {}, visible(tool.name)), tool.requires_approval ? " needs approval" : ""),
+      el("div", { class: "inside" }, el("p", {}, visible(tool.description)), block(tool.input_schema, "exact", "Input schema"))))),
+    part("Prompt", el("p", { class: "note" }, visible(`Model: ${model}`)),
+      prompt ? block(prompt, "text", "System prompt") : note("There is no system prompt."),
+      context === "computed" ? note("A system context is computed for each request and follows it.") : context ? block(context, "text", "System context") : ""),
+  );
+}
+
+const note = (text) => el("p", { class: "note" }, text);
+
+function part(title, ...inside) {
+  return el("section", { class: "panel" }, el("h3", {}, title), ...inside);
+}
+
+function eventsList() {
+  const lines = turn.events.map(([at, event]) => `${(at / 1000).toFixed(2)} s  ${JSON.stringify(event)}`);
+  if (turn.more) lines.push(`and ${turn.more} more`);
+  return block(lines.join("\n"), "text", "Events");
+}
+
+// Ready for a shell; the token is left for its reader to fill in.
+function curl() {
+  const quoted = JSON.stringify(turn.body).replaceAll("'", "'\\''");
+  const text = `curl -N ${new URL(turn.path, location.href.split("#")[0])} \\\n  -H 'Content-Type: application/json' \\\n  -H "Authorization: Bearer $TOKEN" \\\n  -d '${quoted}'`;
+  const copy = button("Copy", () => navigator.clipboard?.writeText(text), "quiet");
+  return el("div", {}, block(text, "text", "Request as curl"), copy, " ", el("span", { class: "note" }, `${sourceOf(turn.body).length} characters`));
+}
