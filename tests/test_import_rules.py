@@ -20,6 +20,7 @@ PLUGIN_PACKAGES = {f"sayso_{folder.name}" for folder in PLUGINS}
 DOCUMENTED = (
     "sayso.cli",
     "sayso.commands.folders",
+    "sayso.ledger.copies",
     "sayso.ledger.sql",
     "sayso.models.adapters",
     "sayso.trees",

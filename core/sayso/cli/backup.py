@@ -1,52 +1,35 @@
-"""`sayso backup`."""
+"""`sayso backup`: save the approvals store into a file while services use it."""
 
 from __future__ import annotations
 
-import gzip
-import os
+import asyncio
 from pathlib import Path
 
 import click
 
 from sayso.cli.group import config_option
-from sayso.cli.stores import in_each
-from sayso.errors import ConfigError
-from sayso.ledger.backup import backed_up
-from sayso.ledger.record import Ledger
+from sayso.cli.stores import kept
+from sayso.errors import SaysoError, counted
+from sayso.ledger.keeping import backup
 
 
-@click.command(short_help="Save the approvals store.")
+@click.command(short_help="Save the approvals store into a file while it is in use.")
 @config_option
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path))
 def command(config_file: Path | None, file: Path) -> None:
-    """Save the approvals store into FILE, compressed if its name ends with .gz.
+    """Save the approvals store, as it is at one moment, into the new file FILE; services go on.
 
-    The service may run meanwhile. FILE holds what was proposed, decided and run, with inputs and
-    outputs: keep it as you keep the store. `sayso restore` takes it, into SQLite and PostgreSQL.
+    From whichever store, the file is an SQLite database: `sayso restore` fills an SQLite or a
+    PostgreSQL store from it. It has inputs, outputs and names of people; keep it as you keep the
+    store. The log's hash chains are checked; exit code 1 if they are not whole.
 
     \b
-    Example:
-      sayso backup approvals-$(date +%F).jsonl.gz
+    Examples:
+      sayso backup approvals-$(date +%F).db
+      SAYSO_APPROVALS__LEDGER=sqlite:////srv/ops/approvals.db sayso backup /backups/today.db
     """
-
-    if file.exists():
-        raise ConfigError(f"{str(file)!r} exists already; choose another name")
-
-    async def work(ledger: Ledger) -> int:
-        part = file.with_name(f"{file.name}.part")
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        count = 0
-        with os.fdopen(descriptor, "wb") as raw:
-            out = gzip.GzipFile(fileobj=raw, mode="wb") if file.suffix == ".gz" else raw
-            async for line in backed_up(ledger.store):
-                out.write(line.encode() + b"\n")
-                count += 1
-            if out is not raw:
-                out.close()
-            raw.flush()
-            os.fsync(raw.fileno())
-        part.rename(file)
-        return count - 2
-
-    for url, count in in_each(config_file, work):
-        click.echo(f"{count} rows of {url} are in {file}")
+    made = asyncio.run(backup(kept(config_file), file))
+    shown = f"{counted(made.proposals, 'proposal')} and {counted(made.rows, 'row')} of the log"
+    if made.problem is not None:
+        raise SaysoError(f"{file} was written, but its log is not whole: {made.problem}")
+    click.echo(f"{file}: {shown}, which is whole")

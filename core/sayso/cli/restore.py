@@ -1,55 +1,51 @@
-"""`sayso restore`."""
+"""`sayso restore`: fill an empty approvals store from a backup."""
 
 from __future__ import annotations
 
 import asyncio
-import gzip
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from sayso.cli.group import config_option, configuration
+from sayso.cli.sources import person
+from sayso.cli.stores import kept
 from sayso.errors import ConfigError, SaysoError, counted
-from sayso.ledger.backup import Restored, restored
-from sayso.ledger.log import Problem, verified
-from sayso.ledger.stores import ledger_of
+from sayso.ledger.keeping import restore
+
+_WHAT = {
+    "PENDING": "rejected: it was undecided in the backup",
+    "APPROVED": "outcome unknown: it was approved in the backup",
+    "EXECUTING": "outcome unknown: it was executing in the backup",
+    "INDETERMINATE": "it could be run again in the backup, and is not any more",
+}
 
 
-@click.command(short_help="Put a backup into a new approvals store.")
+@click.command(short_help="Fill an empty approvals store from a backup.")
 @config_option
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path))
 def command(config_file: Path | None, file: Path) -> None:
-    """Put the backup FILE into the approvals store of the configuration, which has to be empty.
+    """Fill the configured approvals store, which must be empty, from the backup FILE.
 
-    Stop the service first. Calls that were open in the backup have expired afterwards, and those
-    that ran have an unknown outcome: nobody knows what happened to them after the backup, and no
-    call may run twice. The store may be of another kind than the one that was saved.
+    Stop the services before. The backup does not know what happened after it, so no call in it ever
+    starts: undecided ones are rejected, approved and executing ones have an unknown outcome, and
+    standing grants are revoked. People ask again for what they still want.
+
+    \b
+    Example:
+      sayso restore approvals-2026-05-01.db
     """
-
-    async def work() -> tuple[Restored, tuple[Problem | None, int]]:
-        ledger = ledger_of(configuration(config_file))
-        if not ledger.store.shared:
-            raise ConfigError(f"the ledger {ledger.store.url!r} ends with its process")
-        await ledger.open()
-        try:
-            return await restored(ledger.store, _lines(file)), await verified(ledger.store)
-        finally:
-            await ledger.close()
-
-    done, (problem, rows) = asyncio.run(work())
-    click.echo(
-        f"{counted(done.rows, 'row')} restored; expired: {counted(done.expired, 'open call')}; "
-        f"with unknown outcome: {counted(done.unknown, 'call')}"
-    )
-    if problem is not None:
-        raise SaysoError(str(problem))
-    click.echo(f"the log is whole: {rows} rows")
-
-
-def _lines(file: Path) -> Iterator[str]:
-    try:
-        with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as lines:
-            yield from lines
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the backup {str(file)!r} cannot be read: {error}") from None
+    if configuration(config_file).approvals.accept_unissued:
+        raise ConfigError(
+            "with 'approvals.accept_unissued' a call that ran after the backup would run again; "
+            "set it to false, for at least approvals.ttl after the restore, too"
+        )
+    made = asyncio.run(restore(kept(config_file), file, person()))
+    shown = f"{counted(made.kept.proposals, 'proposal')} and {counted(made.kept.rows, 'row')}"
+    click.echo(f"restored {shown} of the log from {file}")
+    for state, count in made.ended.items():
+        click.echo(f"{counted(count, 'call')} {state}: {_WHAT[state]}")
+    if made.grants:
+        click.echo(f"{counted(made.grants, 'standing grant')} revoked")
+    if made.kept.problem is not None:
+        raise SaysoError(f"the log of the backup is not whole: {made.kept.problem}")

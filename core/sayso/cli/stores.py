@@ -12,6 +12,7 @@ import click
 from sayso.cli.group import configuration
 from sayso.config import Config, state_dir
 from sayso.errors import ConfigError
+from sayso.ledger.keeping import Keepable, keepable
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
 
@@ -45,6 +46,18 @@ def in_that_of(config_file: Path | None, id: str, work: Callable[[Ledger], Await
         for one in found:
             return one
     raise ConfigError(f"there is no proposal {id!r}; see: sayso approvals list")
+
+
+def kept(config_file: Path | None) -> Keepable:
+    """The one configured store, for a backup or its return. Raises ConfigError."""
+    meant = _meant(configuration(config_file))
+    if len(meant) > 1:
+        urls = ", ".join(ledger_of(one).store.url for one in meant)
+        raise ConfigError(
+            f"there are several stores, one for each agent; name one by 'approvals.ledger' "
+            f"or SAYSO_APPROVALS__LEDGER: {urls}"
+        )
+    return keepable(ledger_of(meant[0]).store)
 
 
 def headed(found: Sequence[tuple[str, T]]) -> Iterator[T]:

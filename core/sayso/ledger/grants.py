@@ -231,6 +231,26 @@ class Granting:
         return self._rules.agent is None or grant.agent == self._rules.agent
 
 
+def revoke_all(tx: Transaction, who: str) -> int:
+    """End every grant that holds; returns their number."""
+    held = [(name, one) for name, one in _notes(tx) if one.holds(tx.now)]
+    for name, one in held:
+        ended = replace(one, revoked=tx.now, revoked_by=who)
+        tx.note(name, dumps(asdict(ended)))
+        append(tx, _entry("grant_revoked", ended, who))
+    return len(held)
+
+
+def forget(tx: Transaction, who: str, by: str) -> int:
+    """Remove every grant that `who` gave or holds; returns their number."""
+    found = [(name, one) for name, one in _notes(tx) if who in (one.who, one.person, one.holder)]
+    for name, one in found:
+        tx.note(name, None)
+        if one.holds(tx.now):
+            append(tx, _entry("grant_revoked", one, by))
+    return len(found)
+
+
 def _approved(tx: Transaction, row: Proposal, grant: StandingGrant, within: float) -> Proposal:
     made = replace(row, created=tx.now, expires=tx.now + within, agent=grant.agent)
     log(tx, "proposed", made)

@@ -28,6 +28,13 @@ SUMMARY = CHAINS
 CHECKPOINT = "checkpoint"
 """The `event` of a purge's entry: `{"event", "seq", "hash"}` of the last removed row."""
 
+ERASED = "erased"
+"""The `event` of a row whose entry was erased: `{"event", "was", "id"}`; `was` is its event before.
+Its `hash` stays that of the entry it had, so that the chain holds."""
+ERASURE = "erasure"
+"""The `event` of the entry that accounts for erased rows of its chain: `{"event", "rows"}`, with
+`[seq, hash]` of each."""
+
 
 def genesis(chain: int) -> str:
     """The `previous` of row 1 of a chain."""
@@ -105,6 +112,12 @@ def checkpoint(tx: Transaction, purged: Sequence[LogRow]) -> None:
     tx.append_log(last.chain, {"event": CHECKPOINT, "seq": last.seq, "hash": last.hash})
 
 
+def erasure(tx: Transaction, erased: Sequence[LogRow]) -> None:
+    """Append the entry that accounts for rows of one chain whose entries were erased, not empty."""
+    rows = [[row.seq, row.hash] for row in erased]
+    tx.append_log(erased[0].chain, {"event": ERASURE, "rows": rows})
+
+
 def summarise(tx: Transaction) -> None:
     """Append a summary: the newest row of each chain, as `{"heads": {chain: [seq, hash]}}`.
 
@@ -151,6 +164,7 @@ class Chain:
         self._first = start is None
         self._named = named
         self._purged: Head | None = None
+        self._erased: set[Head] = set()
 
     def feed(self, rows: Iterable[LogRow]) -> Problem | None:
         """The first problem of these rows, or None."""
@@ -165,6 +179,9 @@ class Chain:
         if self._purged:
             gone = _missing(1, self._purged.seq)
             return self._problem(1, f"{gone} and no checkpoint accounts for that")
+        if self._erased:
+            seq = min(self._erased).seq
+            return self._problem(seq, "was erased, and no erasure accounts for that")
         for newest in filter(None, (head, self._named)):
             if newest.seq > self._seq:
                 return self._problem(self._seq + 1, _missing(self._seq + 1, newest.seq))
@@ -178,7 +195,11 @@ class Chain:
         elif problem := self._misplaced(row):
             return problem
         if row.hash != _hash(row.previous, row.seq, row.at, row.entry):
-            return self._problem(row.seq, "was changed")
+            if row.entry.get("event") != ERASED:
+                return self._problem(row.seq, "was changed")
+            self._erased.add(Head(row.seq, row.hash))
+        if self._erased and row.entry.get("event") == ERASURE:
+            self._erased -= {Head(*named) for named in row.entry.get("rows", ())}
         if self._named and row.seq == self._named.seq and row.hash != self._named.hash:
             return self._problem(row.seq, "is not the row that the newest summary names")
         if self._purged and _accounts(row.entry, self._purged):

@@ -55,6 +55,12 @@ class OldRows:
         self._each("DELETE FROM sayso_proposals WHERE id IN", ids)
         return len(ids)
 
+    def these(self, proposals: Sequence[str], turns: Sequence[str]) -> None:
+        """Remove the calls with these keys and their contents, and these turns."""
+        self._each("DELETE FROM sayso_contents WHERE id IN", proposals)
+        self._each("DELETE FROM sayso_proposals WHERE id IN", proposals)
+        self._each("DELETE FROM sayso_turns WHERE id IN", turns)
+
     def _forsaken(self, before: float, limit: int) -> list[str]:
         """Turns that nobody continued, or whose continuation died, and that no call keeps open."""
         return self._ids(

@@ -21,6 +21,7 @@ from sayso.ledger.texts import (
     NO_CONTENTS,
     dump_proposal,
     dump_turn,
+    dumps,
     key,
     load_proposal,
     load_terms,
@@ -284,13 +285,20 @@ class SqlTransaction:
             + _given(old.proposals, log_before),
         )
 
-    def select(self, sql: str, values: Sequence[object]) -> list[Row]:
-        """All rows of the answer, for a backup."""
-        return self._db.read(sql, values)
+    def rewrite_log(self, rows: Sequence[LogRow]) -> None:
+        """Replace the entries of these rows and leave their hashes; see `log.ERASED`."""
+        sql = "UPDATE sayso_log SET entry = ? WHERE chain = ? AND seq = ?"
+        for row in rows:
+            self._write(sql, (dumps(row.entry), row.chain, row.seq))
 
-    def execute(self, sql: str, values: Sequence[object]) -> None:
-        """Execute a statement, to restore a backup."""
-        self._write(sql, values)
+    def remove(self, proposals: Sequence[str], turns: Sequence[str]) -> None:
+        """Remove these proposals with their contents, and these turns."""
+        self._known.clear()
+        self.own.clear()
+        self._seen.clear()
+        self._fixed.clear()
+        old = OldRows(self._db, self._write, 0)
+        old.these([key(id_) for id_ in proposals], [key(id_) for id_ in turns])
 
     def touch(self) -> None:
         """Write something that says nothing, and read what was written last."""

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from sayso.config.files import no_file, refuse_open
 from sayso.errors import ConfigError, LedgerUnavailable
-from sayso.ledger import Owner, Transaction, migrations
+from sayso.ledger import Owner, Transaction, copies, migrations
 from sayso.ledger.owners import Owners
 from sayso.ledger.rows import SqlTransaction
 from sayso.ledger.sqlite_connection import (
@@ -41,6 +41,7 @@ from sayso.ledger.writer import Lane, Outcome, Work, Writer, run_group, unavaila
 T = TypeVar("T")
 _ANOTHER = "choose another (server.state_dir, or approvals.ledger)"
 _FILE = f"a file stands where its folder should be; {_ANOTHER}"
+_LOGS = ("-wal", "-shm")
 _CAUSES = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENOSPC: "free some space",
@@ -75,6 +76,27 @@ class SqliteStore:
     async def exists(self) -> bool:
         """Whether the file exists."""
         return await asyncio.to_thread(self.path.exists)
+
+    def save(self, file: Path) -> None:
+        """Implements `keeping.Keepable`."""
+        copies.check_served(self.path, self._name)
+        with self._explained():
+            copies.copy(self.path, file)
+
+    def fill(self, file: Path) -> None:
+        """Implements `keeping.Keepable`: the file must not exist, not even without rows."""
+        for path in (self.path, *(self.path.with_name(self.path.name + s) for s in _LOGS)):
+            if os.path.lexists(path):
+                raise ConfigError(
+                    f"the file {str(path)!r} exists; stop the service and move it away, with those "
+                    "beside it that end in -wal and -shm"
+                )
+        with self._explained():
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made = self.path.with_name(f".{self.path.name}.restored")
+            made.unlink(missing_ok=True)
+            copies.copy(file, made)
+            copies.place(made, self.path)
 
     async def open(self) -> None:
         if self._writer is None:

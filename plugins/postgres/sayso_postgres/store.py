@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -36,6 +38,7 @@ from sayso.ledger.sql import (
     steps,
     unavailable,
 )
+from sayso_postgres import keeping
 from sayso_postgres.connection import SETTINGS, PostgresConnection, Raw, answered
 from sayso_postgres.waking import Waking
 
@@ -108,6 +111,24 @@ class PostgresStore:
     async def exists(self) -> bool:
         """Whether a service has made its tables. Raises ConfigError."""
         return await asyncio.to_thread(self._exists)
+
+    def save(self, file: Path) -> None:
+        """Implements `Keepable`: see `sayso_postgres.keeping`."""
+        with self._keeping() as connection:
+            keeping.save(connection, file, f"the approvals store {self.url!r}")
+
+    def fill(self, file: Path) -> None:
+        """Implements `Keepable`: see `sayso_postgres.keeping`."""
+        with self._keeping() as connection:
+            keeping.fill(connection, file, f"the approvals store {self.url!r}", self._make)
+
+    @contextmanager
+    def _keeping(self) -> Iterator[Raw]:
+        try:
+            with self._connect() as connection:
+                yield connection
+        except psycopg.Error as error:
+            raise ConfigError(self._explained(error)) from None
 
     async def open(self) -> None:
         if self._writer is None:
@@ -187,13 +208,17 @@ class PostgresStore:
         try:
             with self._connect() as raw, answered(raw, OPENING), raw.transaction():
                 raw.execute(SETTINGS)
-                raw.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION,))
-                self._migrate(raw)
+                self._make(raw)
         except psycopg.Error as error:
             raise ConfigError(self._explained(error)) from None
         lanes = [Lane(partial(_group, db), stalled=db.abort) for db in self._lanes]
         self._writer = Writer(lanes, patience=self._patience)
         self._waking = Waking(self._connect)
+
+    def _make(self, raw: psycopg.Connection[Any]) -> None:
+        """Make or migrate the tables, in the running transaction."""
+        raw.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION,))
+        self._migrate(raw)
 
     def _migrate(self, raw: psycopg.Connection[Any]) -> None:
         [(table,)] = raw.execute(_FIND).fetchall()
