@@ -88,7 +88,7 @@ def test_nothing_of_an_erased_person_is_left_and_the_log_stays_verifiable(
     assert "erased 1 call, a part in 1 call of others" in said_of_it
     assert "1 call may still run and stayed" in said_of_it
     assert f"there is no proposal '{anns}'" in run("show", anns, code=1)
-    assert json.loads(run("show", pending))["principal"] == "ann"
+    assert json.loads(run("show", pending, "--json"))["principal"] == "ann"
     assert "the log is whole" in run("verify")
 
     run("reject", pending)
@@ -96,7 +96,7 @@ def test_nothing_of_an_erased_person_is_left_and_the_log_stays_verifiable(
     left = everything(url)
     assert '\\"ann\\"' not in left
     assert "anns-" not in left
-    shown = json.loads(run("show", bobs))
+    shown = json.loads(run("show", bobs, "--json"))
     assert (shown["state"], shown["decision"]["who"]) == ("DONE", "(erased)")
     assert "the log is whole" in run("verify")
     kept = set(do(url, "SELECT chain, seq, hash FROM sayso_log"))
@@ -133,6 +133,6 @@ def test_the_calls_of_a_tenant_are_erased_and_those_of_others_stay(
         run("reject", id_)
     assert "erased 1 call," in run("erase", "--yes", "--tenant", "acme")
     assert "there is no proposal" in run("show", ids[0], code=1)
-    assert json.loads(run("show", ids[1]))["state"] == "REJECTED"
+    assert json.loads(run("show", ids[1], "--json"))["state"] == "REJECTED"
     assert "the log is whole" in run("verify")
     assert "give either" in run("erase", code=2)
