@@ -40,8 +40,7 @@ class TurnEnded:
     `duration` and `first`, the time until the first piece of text, are in seconds. `stop` is the
     stop reason; None for a turn that failed, and then `error` is the code of its error, which is
     `CANCELLED` if the client left or the service stopped. `usage` counts the tokens of all its
-    model calls; `price` is their price in US dollars, None if it is not known. `said` are the
-    pieces of the reply's text.
+    model calls; `price` is their price in US dollars, None if it is not known.
     """
 
     duration: float
@@ -54,7 +53,6 @@ class TurnEnded:
     proposals: int
     usage: Usage
     price: float | None
-    said: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,8 +98,7 @@ def _run(change: ApprovalChange) -> dict[str, Any]:
 
 def _given(**fields: Any) -> dict[str, Any]:
     """The fields that have a value. Principals are plain texts in a record."""
-    return {
-        name: str(value) if isinstance(value, str) else value
-        for name, value in fields.items()
-        if value is not None and value != ""
-    }
+    principal = fields.get("principal")
+    if principal is not None:
+        fields["principal"] = str(principal)
+    return {name: value for name, value in fields.items() if value is not None and value != ""}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from itertools import count
 from secrets import token_hex
 from time import perf_counter
 from typing import Any
@@ -19,6 +20,10 @@ from sayso.wire.messages import ChatRequest, Message
 from sayso.wire.session import Session
 
 Run = Callable[..., Coroutine[Any, Any, None]]
+_PROCESS = token_hex(4)
+_numbers = count()
+"""Counts the turns of this process: random numbers from the system would cost each turn a call of
+it."""
 
 
 async def observed_turn(
@@ -33,7 +38,7 @@ async def observed_turn(
 ) -> None:
     """Run a turn by `run`, which takes `received`, `more`, `caller`, a sink and `how`."""
     assert observers.turn is not None
-    tally = Tally(token_hex(8))
+    tally = Tally(f"{_PROCESS}{next(_numbers):08x}")
     listening = _Listening(sink, tally)
     token = current.set(tally)
     ended = observers.turn(TurnBegan(tally.id, agent, caller, _conversation(more), received))
@@ -62,7 +67,6 @@ class _Listening:
         self._began = perf_counter()
         self._first: float | None = None
         self._stop: StopReason | None = None
-        self._said: list[str] = []
         self.space = sink.space
         self.shows_status = getattr(sink, "shows_status", True)
 
@@ -81,7 +85,6 @@ class _Listening:
         """Pass the piece on."""
         if self._first is None:
             self._first = perf_counter() - self._began
-        self._said.append(piece)
         return self._sink.say(piece)
 
     def end(self, failure: BaseException | None) -> TurnEnded:
@@ -98,7 +101,6 @@ class _Listening:
             proposals=tally.proposals,
             usage=tally.usage,
             price=sum(tally.prices) if tally.prices else None,
-            said=self._said,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ BARE = "%(message)s"
 ON = "  | "
 """The beginning of each further line of a record: of a trace."""
 _TRACE = "\n%s"
+_SHOWN = (str, int, float)
+_WORD = re.compile("[^ \"'=]+")
 LONGEST = 8192
 """Most characters of a value in JSON; a longer one is cut off, with a note."""
 _OTHERS = frozenset(vars(logging.makeLogRecord({}))) | {
@@ -101,7 +104,7 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
     given = {
         name: value
         for name, value in vars(record).items()
-        if name not in _OTHERS and isinstance(value, str | int | float)
+        if name not in _OTHERS and isinstance(value, _SHOWN)
     }
     return {**(_context.get() or {}), **given}
 
@@ -119,9 +122,11 @@ def _value(value: object) -> object:
 
 def _word(value: object) -> str:
     """A value after its name; quoted if it is not a single word."""
+    if not isinstance(value, str):
+        return str(value)
     text = str(_value(value))
-    plain = text.isprintable() and not any(c in text for c in " \"'=")
-    return text if text and plain else json.dumps(text, ensure_ascii=False)
+    plain = _WORD.fullmatch(text) and text.isprintable()
+    return text if plain else json.dumps(text, ensure_ascii=False)
 
 
 def _cut(text: str) -> str:
