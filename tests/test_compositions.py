@@ -37,6 +37,7 @@ OFFICIAL_A2A = {
 STATIC = ROOT / "plugins" / "console" / "sayso_console" / "static"
 CONSOLE = {
     "GET /console",
+    "GET /console/agent",
     "GET /console/approvals",
     "GET /console/approvals/{id}",
     "POST /console/approvals/{id}",

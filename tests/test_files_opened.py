@@ -3,6 +3,7 @@ down."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -100,8 +101,9 @@ def listed(files: set[str]) -> str:
 
 
 @pytest.fixture
-def service(trace: Trace, tmp_path: Path) -> Iterator[Service]:
-    """A service on SQLite, which was started under the trace."""
+def service(trace: Trace, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Service]:
+    """A service on SQLite, which was started under the trace and writes no line for a turn."""
+    caplog.set_level(logging.WARNING, "sayso")
     agent: Any = Agent(model=Deletes(), tools=[delete])
     config = f'[approvals]\nledger = "sqlite:///{tmp_path / "approvals.db"}"\n'
     with served(agent, config=config) as running:

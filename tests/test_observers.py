@@ -279,8 +279,10 @@ def test_an_observer_that_fails_is_logged_once_and_changes_nothing(
     assert all("observing0" in text and __file__ in text for text in said)
 
 
-def test_nothing_is_wrapped_without_an_observer(sayso_served: Served) -> None:
-    logging.getLogger("sayso").setLevel(logging.WARNING)
+def test_nothing_is_wrapped_without_an_observer(
+    sayso_served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "sayso")
     host = sayso_served(Agent(model=scripted("fine"))).host
     observers = host.observers
     assert (observers.turn, observers.model_call, observers.tool_call) == (None, None, None)
@@ -289,7 +291,11 @@ def test_nothing_is_wrapped_without_an_observer(sayso_served: Served) -> None:
     assert type(host.ledger.store).__name__ == "MemoryStore"
 
 
-def test_an_observer_of_approvals_costs_turns_nothing(sayso_served: Served) -> None:
+def test_an_observer_of_approvals_costs_turns_nothing(
+    sayso_served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "sayso")
+
     class Approvals(Observer):
         def approval(self, change: ApprovalChange) -> None:
             """See nothing of it."""

@@ -167,6 +167,7 @@ def test_openapi_names_who_must_say_who_calls_and_leaves_files_out() -> None:
     assert paths["/health"]["get"]["security"] == []
     assert "security" not in paths["/api/chat"]["post"]
     assert [path for path in paths if path.startswith("/console")] == [
+        "/console/agent",
         "/console/approvals",
         "/console/approvals/{id}",
     ]

@@ -122,11 +122,7 @@ def test_decision_of_an_earlier_revision_is_no_conflict_once_the_call_has_ended(
             found = await decide(ledger, decided, edit=edit)
             for grant in found.grants:
                 await ledger.finish(grant, "DONE", "scaled")
-            for shown in (
-                decided,
-                choose(row, input=TWO),
-                choose(row, input=TWO, seen=seen(row, 1)),
-            ):
+            for shown in (decided, choose(row, input=TWO), choose(row, input=TWO, seen=1)):
                 assert await outcome(ledger, shown) == set()
 
     run(work())
@@ -135,7 +131,7 @@ def test_decision_of_an_earlier_revision_is_no_conflict_once_the_call_has_ended(
 def test_rejection_counts_whatever_its_caller_has_seen() -> None:
     async def work() -> None:
         async with edited(NONE) as (ledger, row):
-            assert await outcome(ledger, reject(row, input=TWO, seen=seen(row, 1))) == set()
+            assert await outcome(ledger, reject(row, input=TWO, seen=1)) == set()
             assert (await ledger.settle([row.id]))[row.id].state == "REJECTED"
 
     run(work())
@@ -160,7 +156,8 @@ def test_idempotent_call_of_unknown_outcome_starts_again_only_as_it_was_edited()
             await ledger.finish(grant, "INDETERMINATE", "Outcome unknown: it timed out.")
             assert await refused(ledger, approve(row, input=TWO)) == {"approval_changed"}
             assert await refused(ledger, approve(row, input=None)) == {"approval_changed"}
-            (again,) = (await decide(ledger, approve(row, input=None, seen=row.seen))).grants
+            seen = (await ledger.settle([row.id]))[row.id].seen
+            (again,) = (await decide(ledger, approve(row, input=None, seen=seen))).grants
             assert again.proposal.runs == NONE
 
     run(work())

@@ -18,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from pips import python_with
 from ports import quiet_port
-
 from sayso import Agent, tool
 from sayso.models import load_model
 from sayso.testing import served, user

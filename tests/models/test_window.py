@@ -138,6 +138,34 @@ def test_oldest_talk_is_left_out_and_said_to_be() -> None:
         assert not any("question 0 " in text for text in sent)
 
 
+def test_talk_is_shortened_for_a_small_model_after_its_refusal() -> None:
+    with Narrow() as server:
+        server.reads = 6_000
+        server.then(stream(server.message("Fine.")))
+        history = []
+        for n in range(8):
+            history.append({"role": "user", "content": f"question {n} " + "w" * 1_000})
+            history.append({"role": "assistant", "content": f"answer {n}"})
+        with served(agent_of(server)) as service:
+            assert service.chat(*history, said_by_user("the last one"))["content"] == "Fine."
+        assert len(server.refusals) == 1
+
+
+def test_window_of_the_only_model_is_read_whatever_its_name() -> None:
+    with Narrow() as server:
+        entry = {"id": "tiny.gguf", "meta": {"n_ctx": 4_096, "n_ctx_train": 131_072}}
+        server.listed["/models"] = {"object": "list", "data": [entry]}
+        server.then(stream(server.message("Fine.")))
+        model = load_model("llamacpp:any", {**server.settings(), "retries": 0})
+        with served(Agent(name="narrow", model=model)) as service:
+            assert service.chat(said_by_user("hello"))["content"] == "Fine."
+            deadline = time.monotonic() + 20
+            while getattr(model, "context_window", None) is None:
+                assert time.monotonic() < deadline, "the list was not read"
+                time.sleep(0.01)
+        assert getattr(model, "context_window", None) == 4_096
+
+
 def test_own_tool_of_that_name_stays_the_agents() -> None:
     @tool
     def read_output(id: str) -> str:

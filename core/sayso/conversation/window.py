@@ -96,7 +96,7 @@ class Window:
         size = int(reported[1]) if reported else 0
         self._tokens = size if _LEAST < size < before else int(before * 0.6)
         self._cut.clear()
-        return self._tokens > 4 * _LEAST
+        return self._tokens > 2 * _LEAST
 
     def fitted(self, turns: Sequence[Turn]) -> Sequence[Turn]:
         """`turns` as the model is shown them; `turns` itself if all of them fit easily."""

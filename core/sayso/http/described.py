@@ -42,6 +42,7 @@ _SHARED: Mapping[str, str] = {
 _OWN: Mapping[str, str] = {
     "Approval.bound": "The agent, tool and place that an approval binds beside the input.",
     "Approval.description": "The description of the tool.",
+    "Approval.preview": "The effect that the call would have, as the tool foretells it.",
     "Approval.revision": "The number of the input: 1 is the proposed one.",
     "Approval.votes": "The approvals so far, and how many the call needs.",
     "ToolCall.tool_description": "The description of the tool.",

@@ -137,6 +137,14 @@ def test_a_scrape_has_the_sum_of_all_workers_also_after_one_has_died(
         with urllib.request.urlopen(address, timeout=DEADLINE) as answer:
             return samples(answer.read().decode())
 
+    def answers() -> bool:
+        try:
+            return bool(scraped())
+        except OSError:
+            return False
+
+    # The process with the port of its own may start after the workers.
+    until(answers)
     pids = {turn() for _ in range(20)}
     total = 20
     while len(pids) < 2:
@@ -144,12 +152,5 @@ def test_a_scrape_has_the_sum_of_all_workers_also_after_one_has_died(
         total += 1
     assert {value(scraped(), "sayso_turns_total") for _ in range(6)} == {total}
     os.kill(pids.pop(), signal.SIGKILL)
-
-    def answers() -> bool:
-        try:
-            return bool(scraped())
-        except OSError:
-            return False
-
     until(answers)
     assert value(scraped(), "sayso_turns_total") == total
