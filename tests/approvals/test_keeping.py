@@ -30,7 +30,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         got = cli.run(arguments)
         out, err = capsys.readouterr()
         assert got == code, out + err
-        # Which store is read stands on stderr, and JSON on stdout.
+        # The command names the store on stderr and writes JSON on stdout.
         return out if out and code == 0 else out + err
 
     return call
