@@ -517,6 +517,8 @@ def neutral(reply: Json, ids: dict[str, str]) -> Json:
         )
         for item in reply["data"][name]
     ]
+    # The digest of what is shown holds the id of the call.
+    found += [item["seen"] for item in reply["data"]["approvals"] if "seen" in item]
     for id_ in found:
         ids.setdefault(id_, f"ID{len(ids)}")
     if key := reply["data"].get("session", {}).get("_sayso"):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from random import uniform
+from random import Random
 from typing import Any
 
 from sayso.context import RequestContext
@@ -20,6 +20,9 @@ from sayso.engine import Engine
 from sayso.errors import InvalidRequest, RequestError, TurnError
 from sayso.ledger import Proposal, Reading, State, Transaction
 from sayso.ledger.choices import Choice, Requester
+
+_random = Random()
+"""Not the module's own generator, which user code may seed alike in every process."""
 
 logger = logging.getLogger("sayso.turn")
 GRACE = 1.0
@@ -96,7 +99,7 @@ class Elsewhere:
     async def _pause(self) -> None:
         store: Any = self._engine.ledger.store
         woken = getattr(store, "woken", None)
-        longest = (WOKEN if woken else PAUSE) * uniform(0.8, 1.2) if store.shared else ALONE
+        longest = (WOKEN if woken else PAUSE) * _random.uniform(0.8, 1.2) if store.shared else ALONE
         if woken is not None and (self._waking is None or self._waking.done()):
             self._waking = asyncio.create_task(woken(longest))
         if self._due:

@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from random import uniform
+from random import Random
 from typing import Any
 
 from sayso.ledger import OPEN, Owner, Proposal, State, SuspendedTurn, Transaction
@@ -15,6 +15,9 @@ from sayso.ledger.choices import Continuation, Grant
 from sayso.ledger.holdings import Holdings
 from sayso.ledger.lease_clock import LeaseClock
 from sayso.ledger.log import log
+
+_random = Random()
+"""Not the module's own generator, which user code may seed alike in every process."""
 
 logger = logging.getLogger("sayso.ledger")
 LOST = "this process ran it, and the approvals store has lost what became of it"
@@ -131,7 +134,7 @@ class Claims:
 def rest(tx: Transaction, row: Proposal) -> None:
     """Make the next start of the call wait in any process, longer each time and for no two calls
     alike: it was claimed and did not start in time."""
-    pause = min(_LONGEST_REST, _REST * 2 ** min(row.refusals, 10)) * uniform(0.5, 1.5)
+    pause = min(_LONGEST_REST, _REST * 2 ** min(row.refusals, 10)) * _random.uniform(0.5, 1.5)
     row.refusals, row.rests = row.refusals + 1, tx.now + pause
 
 

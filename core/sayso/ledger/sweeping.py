@@ -10,12 +10,15 @@ import asyncio
 import json
 import logging
 import time
-from random import uniform
+from random import Random
 from typing import NamedTuple
 
 from sayso.errors import TurnError
 from sayso.ledger import Reading, Transaction
 from sayso.ledger.record import Ledger
+
+_random = Random()
+"""Not the module's own generator, which user code may seed alike in every process."""
 
 logger = logging.getLogger("sayso.ledger")
 PAUSE = 1.0
@@ -48,7 +51,7 @@ async def sweep_regularly(ledger: Ledger) -> None:
             look = _Look([], 0.0)
         if len(look.due) < _AT_ONCE:
             took = time.monotonic() - began
-            await asyncio.sleep(max(PAUSE, _SHARE * took, look.until) * uniform(0.8, 1.2))
+            await asyncio.sleep(max(PAUSE, _SHARE * took, look.until) * _random.uniform(0.8, 1.2))
 
 
 async def _looked(ledger: Ledger) -> _Look:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from random import uniform
+from random import Random
 
 from sayso import Proposal
 from sayso_notify.notices import (
@@ -17,6 +17,9 @@ from sayso_notify.notices import (
     fits,
     made_id,
 )
+
+_random = Random()
+"""Not the module's own generator, which user code may seed alike in every process."""
 
 PAUSES = (5.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0)
 """Seconds between the attempts to send a notice; after the last one it is dropped."""
@@ -140,7 +143,7 @@ class Delivery:
             return True
         pause = PAUSES[self.attempts] if retry_after is None else min(retry_after, LATEST)
         self.attempts += 1
-        self.next = now + pause * uniform(1.0, 1.25)
+        self.next = now + pause * _random.uniform(1.0, 1.25)
         return False
 
     def _drop(self) -> None:

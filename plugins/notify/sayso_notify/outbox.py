@@ -18,11 +18,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import sha256
-from random import uniform
+from random import Random
 
 from sayso import Host, LogPage, Notes, Proposal, Transaction
 from sayso_notify.deliveries import Delivery, Waiting
 from sayso_notify.notices import REQUESTED, STATES, TYPES, Channel, Notice, fits, iso, made_id
+
+_random = Random()
+"""Not the module's own generator, which user code may seed alike in every process."""
 
 logger = logging.getLogger("sayso.notify")
 LEASE = 30.0
@@ -107,7 +110,7 @@ class Line:
             except Exception:
                 # The store may be unavailable for a while; the log is read later.
                 logger.warning("the outbox of %s cannot go on now", self.name, exc_info=True)
-            await asyncio.sleep(pause * uniform(0.9, 1.1))
+            await asyncio.sleep(pause * _random.uniform(0.9, 1.1))
 
     async def leave(self) -> None:
         """Give the lease back, so that another process need not wait for its end."""
@@ -271,7 +274,9 @@ class Line:
             logger.warning(what, self.name, first.type, type(error).__name__, error)
         self._failing += 1
         self._error = type(error).__name__
-        self._until = time.time() + (wait or min(60.0, 2.0**self._failing)) * uniform(0.5, 1.0)
+        self._until = time.time() + (wait or min(60.0, 2.0**self._failing)) * _random.uniform(
+            0.5, 1.0
+        )
         if delivery.failed(time.time(), wait):
             what = "%s of call %s is dropped on %s"
             logger.warning(what, first.type, delivery.call, self.name)
