@@ -32,6 +32,7 @@ LINES = sorted(
         line.partition("#")[0].strip()
         for page in PAGES
         for line in re.findall(r"\bpip install [^`\n]+", page.read_text("utf-8"))
+        if not line.startswith("pip install opentelemetry-")
     }
 )
 """The commands in README, documentation and examples."""

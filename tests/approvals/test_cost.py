@@ -40,7 +40,11 @@ def counted(service: Service) -> list[bool]:
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service does not look for calls of its own accord: those looks would be counted."""
-    monkeypatch.setattr(sweeping, "PAUSE", 600.0)
+
+    async def nothing_due(ledger: Ledger) -> sweeping._Look:
+        return sweeping._Look([], 0.0)
+
+    monkeypatch.setattr(sweeping, "_looked", nothing_due)
     monkeypatch.setattr(elsewhere, "PAUSE", 600.0)
 
 

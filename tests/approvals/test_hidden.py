@@ -116,13 +116,16 @@ class Pods:
         return [numbered(each, {}) for each in (*self.replies, self.ran, *asked)]
 
 
+_ID = re.compile(r"(call_)?[0-9a-f]{16,32}|(call|plan)_\d|sha256:[0-9a-f]{64}")
+
+
 def numbered(value: Any, known: dict[str, str]) -> Any:
     match value:
         case dict():
             return {key: numbered(item, known) for key, item in value.items()}
         case list():
             return [numbered(item, known) for item in value]
-        case str() if re.fullmatch(r"(call_)?[0-9a-f]{16,32}|(call|plan)_\d", value):
+        case str() if re.fullmatch(_ID, value):
             return known.setdefault(value, f"#{len(known)}")
     return value
 
