@@ -45,7 +45,11 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
         return sweeping._Look([], 0.0)
 
     monkeypatch.setattr(sweeping, "_looked", nothing_due)
-    monkeypatch.setattr(elsewhere, "PAUSE", 600.0)
+
+    async def none_approved(self: elsewhere.Elsewhere) -> None:
+        pass
+
+    monkeypatch.setattr(elsewhere.Elsewhere, "_look", none_approved)
 
 
 @pytest.mark.parametrize("ledger", ["memory://", "sqlite:///approvals.db"])
