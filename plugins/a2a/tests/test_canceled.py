@@ -225,4 +225,6 @@ class Slow(Cluster):
 
 def words(task: dict[str, Any]) -> str:
     """The words of a task's status message."""
-    return "".join(part.get("text", "") for part in task["status"]["message"]["parts"])
+    # For a moment the status may have none, while another process moves the task on.
+    message = task["status"].get("message", {"parts": []})
+    return "".join(part.get("text", "") for part in message["parts"])
