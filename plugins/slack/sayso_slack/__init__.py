@@ -9,6 +9,7 @@ over any other protocol (design, section 6, "People").
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -24,6 +25,8 @@ from sayso_slack.interactions import Interactions
 from sayso_slack.outgoing import ChannelCards, Drawing, ThreadCards
 from sayso_slack.settings import SlackSettings
 from sayso_slack.talk import Talk
+
+logger = logging.getLogger("sayso.slack")
 
 __all__ = ["Slack"]
 _SWEEP = 3_600.0
@@ -140,7 +143,10 @@ async def _introduced(api: Api) -> None:
     while True:
         try:
             return await api.begin()
-        except Exception:
+        except Exception as error:
+            # The text of the error may have a token in it.
+            kind = type(error).__name__
+            logger.warning("Slack cannot be reached (%s); tried again in %.0f s", kind, pause)
             await asyncio.sleep(pause)
             pause = min(60.0, 2 * pause)
 
