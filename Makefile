@@ -23,7 +23,7 @@ DISTRIBUTIONS := . $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test test-all test-lowest check format build release-check faults bench \
-	bench-peers bench-report clean
+	bench-peers bench-report clean site
 
 help:
 	@echo "make run      set up what the demo agent needs and start it on 127.0.0.1:8000"
@@ -31,6 +31,7 @@ help:
 	@echo "make test-all      the tests, also those that take long, on the newest and the lowest versions"
 	@echo "make test-lowest   the tests with the lowest declared version of each requirement"
 	@echo "make format   rewrite the style    make build    all wheels into dist/"
+	@echo "make site     the documentation as a site into dist/site"
 	@echo "make release-check   what keeps a release back: versions, wheels, metadata, constraints"
 	@echo "make faults   an hour of faults on each store; SECONDS=600 for ten minutes"
 	@echo "make bench    the benchmarks       make clean    remove what make made"
@@ -73,6 +74,10 @@ build: $(DEMO)
 	cd $(DIST) && for wheel in *.whl; do \
 		echo "$${wheel%%-*} @ file://\$${PWD}/$(notdir $(DIST))/$$wheel"; \
 	done > constraints.txt
+
+# Links and anchors that lead nowhere fail it.
+site: $(STAMP)
+	$(BIN)/python docs/build_site.py $(DIST)/site
 
 release-check: $(STAMP) build
 	$(BIN)/python tests/release.py $(DIST)
