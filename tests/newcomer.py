@@ -140,7 +140,7 @@ class Newcomer:
     def answers(self) -> bool:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5) as got:
-                return json.loads(got.read()) == {"status": "ok"}
+                return bool(json.loads(got.read()) == {"status": "ok"})
         except OSError:
             return False
 
