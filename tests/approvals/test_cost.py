@@ -44,7 +44,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing_due(ledger: Ledger) -> sweeping._Look:
         return sweeping._Look([], 0.0)
 
-    monkeypatch.setattr(sweeping, "_looked", nothing_due)
+    monkeypatch.setattr(sweeping, "_look_for_due", nothing_due)
 
     async def none_approved(self: elsewhere.Elsewhere) -> None:
         pass
