@@ -17,7 +17,7 @@ class Journal(Protocol):
     """Notes of what a turn has done, for the repeat of its request after the turn broke off."""
 
     def find(self, name: str) -> str | None:
-        """What an earlier attempt noted under this name."""
+        """The text that an earlier attempt noted under this name."""
         ...
 
     async def note(self, name: str, text: str) -> None:

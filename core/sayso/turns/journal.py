@@ -1,4 +1,4 @@
-"""What a turn has done, so that the repeat of its request goes on where the turn broke off.
+"""The record of a turn's own steps: the repeat of its request goes on where the turn broke off.
 
 A request that its caller may send again has a journal (`Caller.journal`). Each reply of the model
 that asks for tools is noted in it, then the beginning and the end of each call. The repeat goes the
@@ -30,7 +30,7 @@ from sayso.models import (
 from sayso.tools import Tool
 from sayso.turns.request import Request
 
-_BEGUN = "begun"
+_STARTED = "started"
 _WHY = "an earlier attempt to answer this request began the call, and its end was not recorded"
 _HIDDEN = "this call was lost with a process, and its input held a secret; ask for it again"
 
@@ -51,7 +51,7 @@ async def reply_of(
         return _kept_reply(journal, number, json.loads(text), bound), True
     reply = await ask()
     if reply.stop in ("tool_use", "pause"):
-        # As the ledger keeps the turns of a conversation: without secrets.
+        # The store keeps no secrets.
         (turn,), _ = hidden_turns([reply.turn], request.secrets, request.engine.agent.tools)
         kept = {
             "turn": dump_turns([turn]),
@@ -92,16 +92,16 @@ async def result_of(
 ) -> Result:
     """The result of a call in the reply `said` of this number: by `run`, from the journal, or
     unknown."""
-    # An id is the model's text and may hold a secret; the place of the call in the reply holds none.
+    # By its place in the reply: its id is the model's text, and may hold a secret.
     name = _name(number, _calls(said).index(call))
     again = tool.idempotent or bool(tool.read_only)
     text = journal.find(name)
-    if text is not None and text != _BEGUN:
+    if text is not None and text != _STARTED:
         return _kept_result(request, call, json.loads(text))
     if text is not None and not again:
         return Result(call.id, unknown_outcome(_WHY, idempotent=False), True)
     if not again:
-        await journal.note(name, _BEGUN)
+        await journal.note(name, _STARTED)
     before = state_of(request.session)
     result = await run()
     kept = {

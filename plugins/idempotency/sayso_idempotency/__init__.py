@@ -2,25 +2,37 @@
 
     POST /api/chat            Idempotency-Key: 5b1f0f6f-2b8a-4d7c-9a53-2c1f0f6f2b8a
 
-The same request with the same key gets the recorded answer with `Idempotent-Replayed: true`. Where
-the first attempt died or was told to try again, the turn goes on: what its model said and its tools
-returned is not done again, and a tool whose end is unknown is not run again.
+The same request with the same key gets the recorded answer with `Idempotent-Replayed: true`. If the
+first attempt died, or failed for the moment, the second one continues its turn: the replies of the
+model and the results of the tools are replayed, and a tool whose end is unknown is not run again.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from secrets import token_hex
+from typing import Any, TypeVar
 
 from pydantic import Field
 
-from sayso import Caller, Duration, Host, InvalidRequest, LedgerUnavailable, Plugin, hookimpl
+from sayso import (
+    Caller,
+    Duration,
+    Host,
+    InvalidRequest,
+    LedgerUnavailable,
+    Notes,
+    Plugin,
+    hookimpl,
+)
 from sayso_idempotency import rows
 from sayso_idempotency.attempts import Attempt, InProgress, NotKept, Replayed
 
 __all__ = ["Idempotency"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger("sayso.idempotency")
 LONGEST = 255
@@ -41,7 +53,7 @@ class Idempotency(Plugin):
         keep: Duration = Field(default=_DAY, gt=0)
         """How long a key and the answer to its request are kept."""
 
-    def __init__(self, settings: object = None) -> None:
+    def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)
         self._running: dict[str, str] = {}
 
@@ -71,7 +83,7 @@ class Idempotency(Plugin):
 
 
 class _Repeats:
-    """What the chat endpoints ask about a request."""
+    """Answers the chat endpoints, which ask about a request."""
 
     def __init__(self, host: Host, keep: float, running: dict[str, str]) -> None:
         self._host = host
@@ -102,6 +114,15 @@ class _Repeats:
                 raise InProgress
             case rows.Claimed() as claimed:
                 return Attempt(self._host, key, owner, claimed, self._running)
+
+
+async def _tried(host: Host, work: Callable[[Notes], T]) -> T | None:
+    """The result of `work`; None while the store does not answer."""
+    try:
+        return await host.record.notes(work)
+    except LedgerUnavailable as error:
+        logger.debug("the keys of requests are not kept up now: %s", error)
+        return None
 
 
 def _key(values: Sequence[bytes]) -> bytes:

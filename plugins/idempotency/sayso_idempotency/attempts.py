@@ -1,4 +1,4 @@
-"""One attempt to answer a request with a key: it keeps the answer, and what its turn does."""
+"""One attempt to answer a request with a key: it keeps the answer and the steps of its turn."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NotKept(RequestError):
 
 
 class Journal:
-    """What the turn has done: what earlier attempts noted, and what this one notes."""
+    """The notes of earlier attempts to answer a request, and of this one."""
 
     def __init__(self, attempt: Attempt, kept: rows.Claimed) -> None:
         self._attempt = attempt
@@ -59,9 +59,7 @@ class Journal:
     async def note(self, name: str, text: str) -> None:
         """Note something; raises InProgress if another attempt has taken over meanwhile."""
         attempt = self._attempt
-        work = partial(
-            rows.note, key=attempt.key, owner=attempt.owner, name=_name(name), text=text
-        )
+        work = partial(rows.note, key=attempt.key, owner=attempt.owner, name=_name(name), text=text)
         if not await attempt.host.record.notes(work, lasting=True):
             raise InProgress
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,11 @@ def test_a_killed_turn_goes_on_with_its_key(tmp_path: Path, ledger: str, stream:
     last = answers[-1]
     assert last is not None
     assert last.status == 200
-    pieces = [e["text"] for e in last.events if e["type"] == "text_delta"] if stream else [last.json()["content"]]
+    pieces = (
+        [e["text"] for e in last.events if e["type"] == "text_delta"]
+        if stream
+        else [last.json()["content"]]
+    )
     first, second, third = "".join(pieces).split(" / ")
     assert first == "paid ann"
     assert second.startswith("Outcome unknown: ")
@@ -103,3 +108,7 @@ def test_a_killed_turn_goes_on_with_its_key(tmp_path: Path, ledger: str, stream:
     ran = (tmp_path / "said").read_text().splitlines()
     assert [ran.count(each) for each in ("pay ann", "pay bob", "look it")] == [1, 1, 2]
     assert [ran.count(f"model {n}") for n in range(4)] == [1, 2, 1, 1]
+
+
+def _text(events: list[dict[str, Any]]) -> str:
+    return "".join(event["text"] for event in events if event["type"] == "text_delta")
