@@ -33,6 +33,7 @@ BUILT_IN: Mapping[str, bool] = {
     "console": False,
     "approvals": False,
     "jwt": False,
+    "oidc": False,
     "notify": False,
     "slack": False,
     "limits": False,
