@@ -60,7 +60,7 @@ class Page:
         return self.run(resume=list(entries), **fields)
 
     def connect(self) -> list[Json]:
-        """What a page asks that was reloaded with the messages that it kept."""
+        """The request of a page that was reloaded with the messages that it kept."""
         return self.run("/agui/connect")
 
     def run(self, path: str = "/agui", **fields: Any) -> list[Json]:
