@@ -39,7 +39,7 @@ class Fallback:
         return frozenset.intersection(*each)
 
     async def stream(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
-        """The events of the first model that answers; otherwise raises the first one's ModelError."""
+        """The events of the first model that answers; if none does, raises the first ModelError."""
         first: ModelError | None = None
         for number, model in enumerate(self.models):
             # A hook chose this model or key for the first provider only.
