@@ -9,6 +9,9 @@
 design, section 1, item 6, and section 6, "Web pages".
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from starlette.routing import Route, Router
 
 from sayso import Host, Plugin, hookimpl
@@ -39,3 +42,9 @@ class Console(Plugin):
         one = Route("/console/approvals/{id}", approvals.one, methods=["GET", "POST"])
         router.routes.extend([agent, listed, one])
         return router
+
+    def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:
+        """The operations of this plugin's routes."""
+        from sayso_console.described import openapi_paths
+
+        return openapi_paths()
