@@ -38,7 +38,7 @@ class Plugin:
     - `public_paths`: paths of static files that are public: GET and HEAD of them are answered
       without authentication.
     - `signed_paths`: paths of the plugin's routes that are reached without authentication, since
-      the plugin itself checks a signature of each request.
+      the plugin itself checks a signature or a secret of each request.
     - `page`: the one of `public_paths` that a person should see first. `/` leads there, unless
       something else is served at `/`.
     """

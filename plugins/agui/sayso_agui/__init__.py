@@ -16,13 +16,13 @@ from pydantic import Field
 from starlette.routing import Route, Router
 
 from sayso import ChatRequest, Host, Plugin, RequestContext, hookimpl
-from sayso_agui.endpoint import PROTOCOL, Capabilities, Runs
+from sayso_agui.endpoint import PROTOCOL, Capabilities, Connections, Runs
 
 __all__ = ["AGUI"]
 
 
 class AGUI(Plugin):
-    """Two paths; active when named in `plugins`, or by a table `[plugin.agui]`."""
+    """Three paths; active when named in `plugins`, or by a table `[plugin.agui]`."""
 
     name = "agui"
     active_by_default = False
@@ -31,14 +31,16 @@ class AGUI(Plugin):
         """`[plugin.agui]`."""
 
         path: str = Field(default="/agui", pattern=r"^(/[A-Za-z0-9._~-]+)+$")
-        """The path that runs are posted to; `PATH/capabilities` says what the agent can do."""
+        """The path that runs are posted to; `PATH/capabilities` says what the agent can do, and
+        `PATH/connect` gives a page that was reloaded the interrupts of its messages."""
 
     @hookimpl
     def register_routes(self, host: Host) -> Router:
-        """The path of runs, and that of the capabilities."""
+        """The path of runs, that of reloaded pages, and that of the capabilities."""
         path = self.settings.path
         router = Router()
         router.routes.append(Route(path, Runs(host), methods=["POST"]))
+        router.routes.append(Route(f"{path}/connect", Connections(host), methods=["POST"]))
         router.routes.append(Route(f"{path}/capabilities", Capabilities(host), methods=["GET"]))
         return router
 

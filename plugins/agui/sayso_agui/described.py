@@ -32,22 +32,15 @@ _MEANINGS = {
 
 def openapi_paths(path: str) -> dict[str, dict[str, Any]]:
     """The operations, by path and method."""
-    run = openapi_operation(
+    run = _run(
         "Run the agent (AG-UI)",
         "Answers with the events of AG-UI, as server-sent events. A call that needs a person ends "
         "the run with an interrupt; the next run decides it by `resume`.",
-        answers={"type": "string", "description": "Server-sent events."},
-        media="text/event-stream",
-        takes=openapi_shape(RunInput, _MEANINGS, "validation"),
-        example={
-            "threadId": "t1",
-            "runId": "r1",
-            "messages": [{"id": "m1", "role": "user", "content": "Which pods are failing?"}],
-            "tools": [],
-            "context": [],
-            "state": {},
-        },
-        refusals={"422": "A field is missing or has a wrong form."},
+    )
+    connect = _run(
+        "Connect a reloaded page (AG-UI)",
+        "Starts nothing: answers with the interrupts of those calls in `messages` that are still "
+        "pending, as a run without text.",
     )
     abilities = openapi_operation(
         "Say what the agent can do (AG-UI)",
@@ -61,4 +54,27 @@ def openapi_paths(path: str) -> dict[str, dict[str, Any]]:
             protocolVersion="The version of AG-UI.",
         ),
     )
-    return {path: {"post": run}, f"{path}/capabilities": {"get": abilities}}
+    return {
+        path: {"post": run},
+        f"{path}/connect": {"post": connect},
+        f"{path}/capabilities": {"get": abilities},
+    }
+
+
+def _run(summary: str, meaning: str) -> dict[str, Any]:
+    return openapi_operation(
+        summary,
+        meaning,
+        answers={"type": "string", "description": "Server-sent events."},
+        media="text/event-stream",
+        takes=openapi_shape(RunInput, _MEANINGS, "validation"),
+        example={
+            "threadId": "t1",
+            "runId": "r1",
+            "messages": [{"id": "m1", "role": "user", "content": "Which pods are failing?"}],
+            "tools": [],
+            "context": [],
+            "state": {},
+        },
+        refusals={"422": "A field is missing or has a wrong form."},
+    )

@@ -81,11 +81,13 @@ byId("leave-yes").addEventListener("click", () => {
   turnTo();
 });
 byId("leave-no").addEventListener("click", () => byId("leave").close());
-byId("forget").addEventListener("click", () => {
-  forget();
+byId("forget").addEventListener("click", async () => {
+  const to = await forget();
+  if (to === undefined) return poll();
   clearInbox();
   // The next one to sign in does not find what this one has said.
   turnTo();
+  if (to) location.assign(to);
 });
 byId("approve-all").addEventListener("click", () => decideAll({ execute: true }));
 byId("reject-all").addEventListener("click", () => decideAll({ rejection_reason: "all calls were rejected" }));
