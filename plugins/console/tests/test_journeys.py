@@ -389,6 +389,8 @@ def test_developer_sees_events_request_session_tools_and_prompt(made: Made, open
         panel.get_by_text(text).first.wait_for()
     panel.locator("summary", has_text="delete_pod").click()
     panel.get_by_text('"grace"').wait_for()
+    panel.locator("summary", has_text="Model call 1").click()
+    panel.locator("details", has_text="Model call 1").get_by_text("hello there").wait_for()
 
 
 def test_page_works_by_keyboard_on_a_narrow_screen_in_the_dark_and_offline(
