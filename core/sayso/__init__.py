@@ -73,6 +73,12 @@ if TYPE_CHECKING:
         standard_error,
         turn_to_read,
     )
+    from sayso.http.operations import (
+        openapi_fields,
+        openapi_operation,
+        openapi_query,
+        openapi_shape,
+    )
     from sayso.http.request_ids import RequestIds
     from sayso.http.sockets import Socket
     from sayso.http.sse import sse_frame, sse_reply
@@ -222,6 +228,7 @@ _MODULES = {
     "hosting.resent": "Asked Shown asked",
     "http.access": "check_access",
     "http.authentication": "authenticate",
+    "http.operations": "openapi_fields openapi_operation openapi_query openapi_shape",
     "http.request_ids": "RequestIds",
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "listener.protocol": "Http",
@@ -423,6 +430,10 @@ __all__ = [
     "log_row",
     "mask",
     "needed_approvals",
+    "openapi_fields",
+    "openapi_operation",
+    "openapi_query",
+    "openapi_shape",
     "outcomes_of",
     "parse_request",
     "per_loop",

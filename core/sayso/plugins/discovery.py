@@ -43,6 +43,7 @@ BUILT_IN: Mapping[str, bool] = {
     "ui_stream": False,
     "agui": False,
     "resume": False,
+    "idempotency": False,
     "chat": False,
     "demo": False,
 }

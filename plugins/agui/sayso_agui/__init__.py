@@ -9,6 +9,9 @@ A call that needs a person ends the run with an interrupt; the next run decides 
 ids of calls and interrupts are the ledger's, and the state is the session.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import Field
 from starlette.routing import Route, Router
 
@@ -38,6 +41,12 @@ class AGUI(Plugin):
         router.routes.append(Route(path, Runs(host), methods=["POST"]))
         router.routes.append(Route(f"{path}/capabilities", Capabilities(host), methods=["GET"]))
         return router
+
+    def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:
+        """The operations of this plugin's routes."""
+        from sayso_agui.described import openapi_paths
+
+        return openapi_paths(self.settings.path)
 
     @hookimpl
     def intercept_request(self, request: ChatRequest, context: RequestContext) -> None:

@@ -10,6 +10,9 @@
 design, section 1, item 6, and section 6, "Web pages".
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from starlette.routing import Route, Router
 
 from sayso import Host, Observer, Plugin, hookimpl
@@ -51,3 +54,9 @@ class Console(Plugin):
             prompt = Route("/console/prompt", approvals.prompt, include_in_schema=False)
             router.routes.append(prompt)
         return router
+
+    def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:
+        """The operations of this plugin's routes."""
+        from sayso_console.described import openapi_paths
+
+        return openapi_paths()

@@ -9,6 +9,7 @@ frame `{"resume": "ID", "after": N}`. Reading starts nothing: no turn, no model 
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
+from typing import Any
 
 from pydantic_core import to_json
 from starlette.requests import Request
@@ -16,11 +17,22 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from sayso import Host, InvalidRequest, Plugin, StreamUnknown, caller_of, hookimpl, standard_error
+from sayso import (
+    Host,
+    InvalidRequest,
+    Plugin,
+    StreamUnknown,
+    caller_of,
+    hookimpl,
+    openapi_operation,
+    openapi_query,
+    standard_error,
+)
 from sayso_resume.neighbours import Neighbours
 
 __all__ = ["Resume"]
 
+_COUNT: Mapping[str, Any] = {"type": "integer", "minimum": 0, "default": 0}
 HEADERS: Mapping[str, str] = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
@@ -37,6 +49,23 @@ class Resume(Plugin):
         router = Router()
         router.routes.append(Route("/api/chat-stream/{id}", _Rest(host), methods=["GET"]))
         return router
+
+    def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:
+        """The operation of the path."""
+        rest = openapi_operation(
+            "Continue reading a stream",
+            "The lines of a stream after the first `after` ones. Reading starts nothing: no turn, "
+            "no model call, no decision.",
+            answers={"type": "object", "description": "One event a line, as in the stream."},
+            media="application/x-ndjson",
+            parameters=[openapi_query("after", "The number of lines that you have.", **_COUNT)],
+            refusals={
+                "404": "There is no such stream for this caller.",
+                "410": "Lines that you lack are no longer kept.",
+                "422": "`after` is no number.",
+            },
+        )
+        return {"/api/chat-stream/{id}": {"get": rest}}
 
     @hookimpl
     def lifespan(self, host: Host) -> AbstractAsyncContextManager[None]:
