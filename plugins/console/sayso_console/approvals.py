@@ -104,7 +104,7 @@ class Approvals:
         return await self._answered(request, self._about, decides=False)
 
     async def prompt(self, request: Request) -> Response:
-        """What the model was asked in the caller's newest turn, for developers."""
+        """The model calls of the caller's newest turn, for developers."""
         return await self._answered(request, self._prompt)
 
     async def _prompt(self, request: Request, caller: Caller) -> dict[str, Any]:
