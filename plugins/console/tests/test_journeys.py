@@ -467,7 +467,18 @@ def test_checker_of_accessibility_finds_nothing(made: Made, opened: Opened, sche
     panel.get_by_role("link", name="Decided").click()
     panel.locator("#decided-list summary").first.click()
     sound("decided")
+    wanted = Grantable("write_file", {"path": "a", "text": "b"}, "bob", 3, 600, "night shift")
+    run(house.service.host.grants.give(wanted, Caller("inbox", principal=ANN)))
+    panel.get_by_role("link", name="Grants").click()
+    panel.get_by_text("night shift").wait_for()
+    sound("grants")
+    panel.get_by_role("button", name="Stop all starts…").click()
+    sound("stop all starts")
+    page.keyboard.press("Enter")
+    panel.get_by_role("button", name="Let calls start again").wait_for()
+    sound("stopped")
     page.get_by_role("link", name="Developer").click()
+    page.locator("summary", has_text="Model call 1").click()
     sound("developer")
 
 
