@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sayso import Agent, Call, Caller, Principal, Proposal, tool
+from sayso import Agent, Call, Caller, Grantable, Principal, Proposal, tool
 from sayso.testing import Service, scripted, served
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
@@ -38,12 +38,14 @@ kind = "person"
 groups = ["sre"]
 [approvals]
 deciders = "any"
+grants = true
 [[approvals.rules]]
 tool = "restart"
 approvers = ["group:sre"]
 quorum = 2
 reason = "required"
 """
+ANN = Principal("ann", kind="person", person="ann", groups=["sre"])
 BOB = Principal("bob", kind="person", person="bob", groups=["sre"])
 HOSTILE = """# Pods of *prod*
 
@@ -389,6 +391,8 @@ def test_developer_sees_events_request_session_tools_and_prompt(made: Made, open
         panel.get_by_text(text).first.wait_for()
     panel.locator("summary", has_text="delete_pod").click()
     panel.get_by_text('"grace"').wait_for()
+    panel.locator("summary", has_text="Model call 1").click()
+    panel.locator("details", has_text="Model call 1").get_by_text("hello there").wait_for()
 
 
 def test_page_works_by_keyboard_on_a_narrow_screen_in_the_dark_and_offline(
@@ -470,6 +474,58 @@ def test_checker_of_accessibility_finds_nothing(made: Made, opened: Opened, sche
     sound("decided")
     page.get_by_role("link", name="Developer").click()
     sound("developer")
+
+
+def test_person_withdraws_comments_stops_all_starts_and_revokes_a_grant(
+    house: House, opened: Opened
+) -> None:
+    pod, other = (
+        house.asks("delete_pod", name="web-1"),
+        house.asks("write_file", path="a", text="b"),
+    )
+    page = enter(opened, house, "bob", width=320)
+    panel = inbox(page)
+    card = panel.get_by_role("region", name="Proposed tool call: delete_pod")
+    card.get_by_role("button", name="Comment…").click()
+    page.keyboard.type("see the runbook")
+    page.keyboard.press("Enter")
+    card.get_by_text("bob: see the runbook").wait_for()
+    # It is bob's own request, so it is taken back.
+    card.get_by_role("button", name="Withdraw…").click()
+    page.keyboard.type("not needed")
+    page.keyboard.press("Enter")
+    panel.get_by_text("Withdrawn delete_pod: not needed").wait_for()
+    assert house.state(pod) == "REJECTED"
+    panel.get_by_role("button", name="Stop all starts…").click()
+    page.get_by_label("Reason (callers get it)").fill("an incident")
+    page.keyboard.press("Enter")
+    panel.get_by_text("No approved call starts: stopped by bob").wait_for()
+    panel.get_by_text("an incident").wait_for()
+    page.locator("#thaw:focus").wait_for()
+    panel.get_by_role("button", name="Let calls start again").click()
+    panel.get_by_text("No approved call starts").wait_for(state="hidden")
+    # The list of decided calls follows by itself, and what is open stays so.
+    panel.get_by_role("link", name="Decided").click()
+    row = panel.locator("#decided-list details", has_text="Delete pod web-1")
+    row.locator("summary").click()
+    row.get_by_text("bob: see the runbook").wait_for()
+    run(house.service.host.calls.decide(other.id, Caller("cli"), approved=False, reason="no"))
+    panel.locator("#decided-list details", has_text="Write file").wait_for()
+    assert row.get_by_text("bob: see the runbook").is_visible()
+    late = house.asks("write_file", path="b", text="c")
+    panel.get_by_role("link", name="My requests").click()
+    mine = panel.locator("#decided-list details", has_text="waits")
+    mine.locator("summary").click()
+    mine.get_by_role("button", name="Withdraw").click()
+    until(lambda: house.state(late) == "REJECTED")
+    wanted = Grantable("write_file", {"path": "a", "text": "b"}, "bob", 3, 600, "night shift")
+    run(house.service.host.grants.give(wanted, Caller("inbox", principal=ANN)))
+    panel.get_by_role("link", name="Grants").click()
+    grant = panel.get_by_role("article").filter(has_text="night shift")
+    grant.get_by_text("For bob; 0 of 3 used").wait_for()
+    grant.get_by_role("button", name="Revoke").click()
+    grant.get_by_text("revoked").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
 
 
 def test_page_weighs_less_than_200_kilobytes() -> None:
