@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +16,8 @@ from sayso import Agent, Call, Caller, Grantable, Principal, Proposal, tool
 from sayso.testing import Service, scripted, served
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
+
+from page_kit import Opened, run, say
 
 from npm import installed
 
@@ -66,14 +66,7 @@ image: web:1.3
 
 <img src=x onerror="document.title='broken'">
 """
-Opened = Callable[..., Any]
 Made = Callable[..., "House"]
-
-
-def run(work: Coroutine[Any, Any, Any]) -> Any:
-    """The result of `work`, run on a thread of its own: the browser's driver has a loop here."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result(60)
 
 
 def until(holds: Callable[[], Any]) -> None:
@@ -174,12 +167,6 @@ def inbox(page: Any) -> Any:
     return page.get_by_role("region", name="Inbox")
 
 
-def say(page: Any, text: str) -> None:
-    page.locator("#stop").wait_for(state="hidden")
-    page.get_by_label("Message").fill(text)
-    page.keyboard.press("Enter")
-
-
 def test_person_decides_what_others_ask_for_and_finds_what_came_of_it(
     house: House, opened: Opened
 ) -> None:
@@ -217,6 +204,7 @@ def test_person_decides_what_others_ask_for_and_finds_what_came_of_it(
     assert house.cluster.ran == ["delete web-1 5"]
 
 
+@pytest.mark.slow
 def test_rule_takes_two_persons_and_their_reasons(house: House, opened: Opened) -> None:
     row = house.asks("restart", name="web")
     for who in ("ann", "bob"):
@@ -235,6 +223,7 @@ def test_rule_takes_two_persons_and_their_reasons(house: House, opened: Opened) 
     assert house.state(row) in ("APPROVED", "EXECUTING", "DONE")
 
 
+@pytest.mark.slow
 def test_several_calls_of_one_tool_are_selected_and_approved_at_once(
     house: House, opened: Opened
 ) -> None:
@@ -252,6 +241,7 @@ def test_several_calls_of_one_tool_are_selected_and_approved_at_once(
     assert [house.state(row) for row in rows].count("PENDING") == 1
 
 
+@pytest.mark.slow
 def test_link_to_a_call_opens_it_whatever_became_of_it(house: House, opened: Opened) -> None:
     row = house.asks("delete_pod", name="web-1")
     page = enter(opened, house)
@@ -266,6 +256,7 @@ def test_link_to_a_call_opens_it_whatever_became_of_it(house: House, opened: Ope
     page.get_by_text("There is no such call for you.").wait_for()
 
 
+@pytest.mark.slow
 def test_new_call_comes_into_an_open_inbox_at_once_and_into_the_title(
     house: House, opened: Opened
 ) -> None:
@@ -322,6 +313,7 @@ LINEAR = """async () => {
 }"""
 
 
+@pytest.mark.slow
 def test_hostile_markdown_takes_no_more_time_than_its_length_asks_for(
     house: House, opened: Opened
 ) -> None:
@@ -329,6 +321,7 @@ def test_hostile_markdown_takes_no_more_time_than_its_length_asks_for(
     assert page.evaluate(LINEAR) == []
 
 
+@pytest.mark.slow
 def test_conversations_are_kept_listed_and_gone_on_with(made: Made, opened: Opened) -> None:
     house = made("One.", "Two.", "One more.")
     page = enter(opened, house)
@@ -363,6 +356,7 @@ def test_conversations_are_kept_listed_and_gone_on_with(made: Made, opened: Open
     assert page.locator("#talks .talk").count() == 0
 
 
+@pytest.mark.slow
 def test_reload_in_a_running_call_finds_its_outcome_by_itself(made: Made, opened: Opened) -> None:
     house = made([Call("1", "delete_pod", {"name": "web-1"})], "It is gone.")
     page = enter(opened, house)
@@ -425,6 +419,7 @@ def test_page_works_by_keyboard_on_a_narrow_screen_in_the_dark_and_offline(
     assert house.state(row) == "REJECTED"
 
 
+@pytest.mark.slow
 def test_two_tabs_show_each_others_decisions(house: House, opened: Opened) -> None:
     house.asks("delete_pod", name="web-1")
     one, other = enter(opened, house), enter(opened, house, "bob")

@@ -244,7 +244,8 @@ async function commentOn(card, text) {
   announce(failed ? failed.message : "Your comment is kept.");
   if (failed) return;
   card.learn(call);
-  card.ask(true);
+  card.ask();
+  card.controls.lastElementChild.focus();
 }
 
 // Who was the first to decide alike may have edited the input, or given another reason.
