@@ -1,7 +1,7 @@
-"""Writes the pictures of the console into docs/pictures: `make pictures`.
+"""Writes the pictures of the console and of a terminal into docs/pictures: `make pictures`.
 
 It serves a small agent with a scripted model, lets two people use it, and drives Chromium through
-the page. It needs playwright and a `chromium` on the path.
+the page and `sayso chat` on a terminal. It needs playwright, rich and a `chromium` on the path.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import base64
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,6 +21,10 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from sayso import Agent, Call, Caller, Principal, Proposal, tool
 from sayso.testing import Service, scripted, served
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from terminal import terminal
 
 FOLDER = Path(__file__).with_name("pictures")
 QUALITY = 72
@@ -52,6 +57,7 @@ FOUND = """The pods of **shop** are healthy but one:
 
 `web-1` is killed at its limit of 512 MiB. I would raise the limit; the change is below.
 """
+SHORT = "`web-1` is killed at its limit of **512 MiB**; I would raise it."
 BOB = Principal("bob", kind="person", person="bob", groups=["sre"])
 
 
@@ -84,14 +90,14 @@ def restart_service(name: str) -> str:
     return f"restarted {name}"
 
 
-def agent() -> Agent:
-    """The agent on the pictures."""
+def agent(found: str = FOUND) -> Agent:
+    """The agent on the pictures, and what it finds."""
     raises = Call("2", "set_memory", {"path": "shop/web.yaml", "memory": "768Mi"})
     return Agent(
         name="shop-ops",
         description="Looks after the cluster of the shop.",
         tools=[pods, set_memory, delete_volume, restart_service],
-        model=scripted([Call("1", "pods", {"namespace": "shop"})], [FOUND, raises]),
+        model=scripted([Call("1", "pods", {"namespace": "shop"})], [found, raises]),
     )
 
 
@@ -179,6 +185,33 @@ def pictures(browser: Browser) -> None:
             take(page, "phone")
 
 
+def terminal_picture(browser: Browser) -> None:
+    """`sayso chat`, as a terminal shows it."""
+    from rich.console import Console
+    from rich.terminal_theme import MONOKAI
+    from rich.text import Text
+
+    with served(agent(SHORT), config=CONFIG) as service, tempfile.TemporaryDirectory() as folder:
+        token = {"SAYSO_TOKEN": "token-of-ann-0123456789"}
+        with terminal(["-m", "sayso", "chat", service.url], Path(folder), token) as screen:
+            screen.shows("> ")
+            screen.keys("Why does the shop answer slowly?\n")
+            screen.shows("[a/r/d/l")
+            screen.shows(" ")
+            shown = screen.raw
+    console = Console(record=True, width=80, file=open("/dev/null", "w"), force_terminal=True)
+    for line in shown.replace("\r\n", "\n").split("\n"):
+        # A line that the program has drawn anew is shown as it was left.
+        console.print(Text.from_ansi(line.rpartition("\r")[2]))
+    page = browser.new_page(viewport={"width": 780, "height": 200})
+    page.set_content(console.export_html(theme=MONOKAI, inline_styles=True))
+    page.add_style_tag(content="body { margin: 1rem; width: max-content } pre { margin: 0 }")
+    page.add_style_tag(content="pre { margin: 0; font-size: 0.9rem }")
+    height = page.evaluate("document.body.scrollHeight + 32")
+    page.set_viewport_size({"width": 780, "height": height})
+    take(page, "terminal")
+
+
 def main() -> None:
     """Write all pictures, and their sizes."""
     FOLDER.mkdir(exist_ok=True)
@@ -186,6 +219,7 @@ def main() -> None:
         flags = ["--no-sandbox", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
         pictures(browser)
+        terminal_picture(browser)
         browser.close()
     sizes = {file.name: file.stat().st_size for file in sorted(FOLDER.iterdir())}
     for name, size in sizes.items():
