@@ -71,9 +71,7 @@ class Values(Observer):
         self._lag = gauge("outbox_lag_seconds", "From a change to its notification.", "channel")
         self._abandoned = gauge("calls_abandoned", "Abandoned calls that have not ended.")
         self._background = gauge("calls_running_alone", "Approved calls that no turn waits for.")
-        self._unrecorded = gauge(
-            "outcomes_unrecorded", "Outcomes that the store lacks."
-        )
+        self._unrecorded = gauge("outcomes_unrecorded", "Outcomes that the store lacks.")
         # The counts of processes that have ended remain, so further starts are restarts.
         counter("process_starts", "Processes of the service that have started.").inc()
         self._threads = gauge("threads", "Threads for plain code.")
