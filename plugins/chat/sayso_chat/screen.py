@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,6 +30,7 @@ _WIDEST = 100
 _PATIENCE = 0.5
 """Seconds without a further line of a reply until a status line says that it is being written."""
 WRITING = "Writing"
+_PLACE = re.compile(r"^body(\.\w+)+: ")
 _ERASE = "\r\x1b[2K"
 
 
@@ -64,8 +66,12 @@ class Screen:
             case "done":
                 self._done(event)
             case "error":
+                text = str(event.get("error"))
+                if self.terminal:
+                    # The place in the request says nothing to a person.
+                    text = _PLACE.sub("", text)
                 incident = event.get("incident")
-                self.error(f"{event.get('error')}" + (f" (incident {incident})" * bool(incident)))
+                self.error(text + (f" (incident {incident})" * bool(incident)))
 
     def said(self, message: Json) -> None:
         """Show a message of a conversation that goes on."""
@@ -127,11 +133,19 @@ class Screen:
         self.line()
         self.line(f"{title(proposal)}{place}", fg="yellow", bold=True)
         for label, text in shown.lines:
-            for number, piece in enumerate(_pieces(text, self._width() - _GUTTER - 3)):
-                # Every line has a margin, so that no content can imitate a line of ours.
-                margin = f"{label if number == 0 else '':>{_GUTTER}} | "
-                self._write(self._styled(margin, dim=True) + piece + "\n")
+            self._labelled(label, text)
         return shown.cut
+
+    def changes(self, lines: Sequence[str]) -> None:
+        """Show the lines of an input that the approver has changed."""
+        for line in lines:
+            self._labelled({"-": "before", "+": "after"}.get(line[:1], ""), line[1:])
+
+    def _labelled(self, label: str, text: str) -> None:
+        for number, piece in enumerate(_pieces(text, self._width() - _GUTTER - 3)):
+            # Every line has a margin, so that no content can imitate a line of ours.
+            margin = f"{label if number == 0 else '':>{_GUTTER}} | "
+            self._write(self._styled(margin, dim=True) + piece + "\n")
 
     def _text(self, text: str) -> None:
         whole = self._return + text
