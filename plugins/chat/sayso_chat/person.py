@@ -64,8 +64,10 @@ class Person:
         self._keyboard = keyboard
         self._drafts: dict[str, str] = {}
 
-    def go_on(self, kept: Json) -> None:
+    def _go_on(self, kept: Json | None) -> None:
         """Go on with a conversation that was kept, if it is one, and show its last turn."""
+        if kept is None:
+            return
         if not self._talk.go_on(kept):
             self._screen.note(NOTHING_KEPT)
             return
@@ -74,9 +76,11 @@ class Person:
         for message in self._talk.messages[-2:]:
             self._screen.said(message)
 
-    def converse(self) -> int:
-        """Talk until the person leaves; the exit code."""
+    def converse(self, kept: Json | None = None) -> int:
+        """Talk until the person leaves, and go on with a conversation that was `kept`; the exit
+        code."""
         self._screen.note(f"Talking to {self._where}. Ctrl-C cancels a turn, Ctrl-D leaves, /help")
+        self._go_on(kept)
         try:
             self._settle()
             while True:
@@ -85,8 +89,9 @@ class Person:
             self._screen.line()
             return 0
 
-    def say_once(self, text: str) -> int:
+    def say_once(self, text: str, kept: Json | None = None) -> int:
         """Send one message, and the decisions that follow; returns the exit code."""
+        self._go_on(kept)
         try:
             return 0 if self._say(text) else 1
         except EOFError:
@@ -208,6 +213,8 @@ class Person:
                     changed = self._edited(proposal, changed)
                 case "details":
                     cut = self._screen.proposal(proposal, place, whole=True)
+                    if changed is not None:
+                        self._changes(proposal, changed)
                 case "later":
                     return None
 
@@ -226,12 +233,16 @@ class Person:
         except ValueError as error:
             self._screen.note(f"{error}; e goes on with what you wrote")
             return changed
-        if not (lines := changes(proposal.stated.get("input") or {}, new)):
+        return new if self._changes(proposal, new) else None
+
+    def _changes(self, proposal: Proposal, new: Json) -> bool:
+        """Show what `new` changes in the input, if it changes anything."""
+        if lines := changes(proposal.stated.get("input") or {}, new):
+            self._screen.changes(lines)
+            self._screen.note("a approves it as changed")
+        else:
             self._screen.note("nothing is changed")
-            return None
-        self._screen.changes(lines)
-        self._screen.note("a approves it as changed")
-        return new
+        return bool(lines)
 
     def _answer(self, proposal: Proposal) -> Answer:
         while True:

@@ -25,6 +25,7 @@ _GUTTER = 10
 _NARROWEST = _GUTTER + 5
 """Columns below which no line is cut to the terminal: the gutter and a wide character."""
 _MARGIN = "  "
+_OUTPUT = "  | "
 _WIDEST = 100
 """Columns beyond which a reply is not set wider: long lines are hard to read."""
 _PATIENCE = 0.5
@@ -47,6 +48,7 @@ class Screen:
         self._return = ""
         self._reply: Reply | None = None
         self._written = 0.0
+        self._after_outcome = False
 
     def event(self, event: Json) -> None:
         """Show one event of a turn; proposals are left to `proposal`."""
@@ -156,6 +158,9 @@ class Screen:
             self._write(shown)
             return
         if self._reply is None:
+            if self._after_outcome:
+                self.line()
+                self._after_outcome = False
             # Only a terminal needs it, and it takes a while to import.
             from sayso_chat.markdown import Reply
 
@@ -173,10 +178,10 @@ class Screen:
             self._reply, self._return = None, ""
             self._inset(rest)
 
-    def _inset(self, lines: Iterable[str]) -> None:
+    def _inset(self, lines: Iterable[str], margin: str = _MARGIN) -> None:
         """Write lines behind a margin, so that no content can imitate a line of ours."""
         self._clear_status()
-        self._write("".join(f"{_MARGIN}{line}".rstrip() + "\n" for line in lines))
+        self._write("".join(f"{margin}{line}".rstrip() + "\n" for line in lines))
         self._written = time.monotonic()
 
     def _outcome(self, name: str, output: str) -> None:
@@ -184,16 +189,16 @@ class Screen:
         head, *rest = outcome(name, output)
         first, *more = _pieces(head, self._width() - 1)
         self.line(first, fg="red" if failed else "green")
-        self._content("\n".join(["".join(more)] * bool(more) + rest))
+        self._content("\n".join(["".join(more)] * bool(more) + rest), margin=_OUTPUT)
+        self._after_outcome = self.terminal
 
-    def _content(self, text: str) -> None:
+    def _content(self, text: str, margin: str = _MARGIN) -> None:
         """Write lines that are not ours; on a terminal behind the margin."""
         self.end_line()
         lines = text.split("\n") if text else []
         if self.terminal:
-            self._inset(
-                piece for line in lines for piece in _pieces(line, self._width() - len(_MARGIN) - 1)
-            )
+            width = self._width() - len(margin) - 1
+            self._inset((piece for line in lines for piece in _pieces(line, width)), margin)
         else:
             self._write("".join(f"{line}\n" for line in lines))
 
