@@ -244,10 +244,16 @@ def tool_call(row: Proposal) -> ToolCall:
     )
 
 
-def approval(row: Proposal, *, execute: bool = False, plain: bool = False) -> Approval:
+def approval(
+    row: Proposal,
+    *,
+    execute: bool = False,
+    plain: bool = False,
+    editable: bool | Sequence[str] = False,
+) -> Approval:
     """The proposal in the shape that holds both kinds; `input` is what runs, edits included.
 
-    A `plain` one has only the keys of V1.
+    A `plain` one has only the keys of V1. `editable` is its tool's.
     """
     return Approval(
         id=row.id,
@@ -260,6 +266,7 @@ def approval(row: Proposal, *, execute: bool = False, plain: bool = False) -> Ap
         input_description=row.input_description,
         bound=copied(row.bound),
         revision=None if plain else row.revision,
+        editable=not plain and (editable if isinstance(editable, bool) else [*editable]),
         seen=None if plain else row.seen,
         votes={} if plain else votes(row),
         preview=None if plain else row.preview,

@@ -158,7 +158,8 @@ class ExecutedToolCall(Wire):
 class Approval(Wire):
     """A proposal of either kind in one shape (design, section 7).
 
-    `revision` counts its inputs. `seen` is the digest of everything that an approver is shown; a
+    `revision` counts its inputs. `editable` names the parameters whose values an approver may
+    change; true means all. `seen` is the digest of everything that an approver is shown; a
     decision names the one that its approver saw.
     """
 
@@ -174,6 +175,7 @@ class Approval(Wire):
     bound: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
     reason: str | None = Field(default=None, exclude_if=_absent)
     revision: Revision | None = Field(default=None, exclude_if=_absent)
+    editable: bool | list[str] = Field(default=False, exclude_if=_empty)
     seen: Seen | None = Field(default=None, exclude_if=_absent)
     votes: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
     preview: str | None = Field(default=None, exclude_if=_absent)
