@@ -154,9 +154,12 @@ def test_a_turn_that_failed_for_now_goes_on_and_runs_no_tool_again(
 
 
 def test_refusals_before_the_turn_are_not_kept(start: Start) -> None:
-    service = start("One.")
+    service = start("One.", config=f'{CONFIG}cors_origins = ["https://page.example"]\n')
     assert service.post(PATHS[0], {"messages": []}, KEY).status == 422
     assert ask(service).json()["content"] == "One."
+    again = ask(service, Origin="https://page.example")
+    assert replayed(again)
+    assert "Idempotent-Replayed" in again.headers["access-control-expose-headers"]
 
 
 def test_a_failure_of_the_agent_is_kept(desk: Desk) -> None:
