@@ -10,7 +10,7 @@ the ledger has the rest.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -71,11 +71,18 @@ def _kept_reply(journal: Journal, number: int, kept: dict[str, Any], bound: str)
     if kept["bound"] != bound:
         turn = replace(turn, raw=bound_to_model(turn.raw))
     if kept["hidden"]:
-        lost = {id(c) for c in turn.blocks if isinstance(c, Call)}
-        lost -= {id(c) for i, c in enumerate(_calls(turn)) if journal.find(_name(number, i))}
-        blocks = [replace(b, error=_HIDDEN) if id(b) in lost else b for b in turn.blocks]
+        found = {id(c) for i, c in enumerate(_calls(turn)) if journal.find(_name(number, i))}
+        blocks = [
+            replace(block, error=_HIDDEN)
+            if isinstance(block, Call) and id(block) not in found
+            else block
+            for block in turn.blocks
+        ]
         turn = replace(turn, blocks=blocks)
     return Reply(turn, kept["stop"])
+
+
+Kept = Result | list[Proposal] | None
 
 
 class Noted:
@@ -87,20 +94,23 @@ class Noted:
         self._number = number
         self._calls = _calls(said)
 
-    async def kept(self, call: Call, tool: Tool[..., Any]) -> Result | Proposal | None:
-        """The result of the call, or its proposal, of an earlier attempt; None if the call is to be
-        made."""
+    async def kept(self, call: Call, tool: Tool[..., Any] | None) -> Kept:
+        """The result of the call, or its proposals, of an earlier attempt; None if the call is to
+        be made. Without a tool it suggests commands."""
         text = self._journal.find(self._name(call))
-        if text is None or (text == _STARTED and _repeatable(tool)):
+        if text is None or (text == _STARTED and tool is not None and _repeatable(tool)):
             return None
         if text == _STARTED:
             return Result(call.id, unknown_outcome(_WHY, idempotent=False), True)
         kept = json.loads(text)
-        return await self._proposal(kept, call) if "id" in kept else self._result(kept, call)
+        if "ids" in kept:
+            return await self._proposals(kept["ids"], call, tool)
+        return self._result(kept, call)
 
-    async def proposed(self, call: Call, id: str) -> None:
-        """Note the id of the proposal that is recorded next."""
-        await self._journal.note(self._name(call), json.dumps({"id": id}))
+    async def proposed(self, call: Call, proposals: Sequence[Proposal]) -> None:
+        """Note the ids of the proposals that are recorded next."""
+        ids = [proposal.id for proposal in proposals]
+        await self._journal.note(self._name(call), json.dumps({"ids": ids}))
 
     async def run(
         self, call: Call, tool: Tool[..., Any], run: Callable[[], Awaitable[Result]]
@@ -118,15 +128,15 @@ class Noted:
         await self._journal.note(name, json.dumps(kept))
         return result
 
-    async def _proposal(self, kept: dict[str, Any], call: Call) -> Result | Proposal | None:
-        row = (await self._request.engine.ledger.settle([kept["id"]])).get(kept["id"])
-        if row is not None and row.state == "EXECUTING":
-            row = (await self._request.engine.ledger.outcomes([row.id], self._request.until))[
-                row.id
-            ]
-        if row is None or row.state not in RAN:
-            return row
-        return Result(call.id, spoken(row.output or ""), row.state != "DONE")
+    async def _proposals(self, ids: Sequence[str], call: Call, tool: Tool[..., Any] | None) -> Kept:
+        ledger = self._request.engine.ledger
+        if not (rows := [*(await ledger.settle(ids)).values()]) or tool is None:
+            return rows or None
+        if rows[0].state == "EXECUTING":
+            rows = [*(await ledger.outcomes(ids, self._request.until)).values()]
+        if rows[0].state not in RAN:
+            return rows
+        return Result(call.id, spoken(rows[0].output or ""), rows[0].state != "DONE")
 
     def _result(self, kept: dict[str, Any], call: Call) -> Result:
         session, change = self._request.session, kept["session"] or {"set": {}, "delete": []}

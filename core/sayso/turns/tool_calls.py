@@ -71,16 +71,17 @@ class RequestedCalls:
         known: list[Result] = []
         for call in self.calls:
             try:
-                if (tool := self._tool_of(call)) is None:
-                    self._suggest(call)
-                    continue
+                tool = self._tool_of(call)
                 match self.noted and await self.noted.kept(call, tool):
                     case Result() as result:
                         known.append(result)
                         continue
-                    case Proposal() as row:
-                        self.recorded.append(row)
+                    case list() as rows:
+                        self.recorded += rows
                         continue
+                if tool is None:
+                    await self._suggest(call)
+                    continue
                 verdict = gate.known(tool, context) or await gate.verdict(tool, call.input, context)
                 if verdict == "deny":
                     raise ToolInputError(forbidden(tool.name))
@@ -163,24 +164,25 @@ class RequestedCalls:
         deed = await self.request.engine.code.check(tool_deed, tool, call.input)
         proposing = Proposing(self.request)
         proposal = proposing.call(call_id=call.id, intent=_intent(self.said), **deed)
-        self._propose([proposal])
-        if self.noted is not None:
-            await self.noted.proposed(call, proposal.id)
+        await self._propose(call, [proposal])
 
-    def _suggest(self, call: Call) -> None:
+    async def _suggest(self, call: Call) -> None:
         commands = read_suggestion(call.input)
         intent, proposing = _intent(self.said), Proposing(self.request)
         # Propose all or none: the model gets one result for all of them, and would not learn that
         # some have run.
-        self._propose([proposing.command(c, call.id, c.intent or intent) for c in commands])
+        stated = [proposing.command(c, call.id, c.intent or intent) for c in commands]
+        await self._propose(call, stated)
 
-    def _propose(self, proposals: Sequence[Proposal]) -> None:
+    async def _propose(self, call: Call, proposals: Sequence[Proposal]) -> None:
         for proposal in proposals:
             if why := approvals.unsendable(proposal.input, self.request.engine.limits.nesting):
                 raise ToolInputError(f"nobody could send the input back to approve it: {why}")
             if input_holds_secret(proposal, self.request.secrets):
                 raise ToolInputError("the input holds a secret of the platform context")
         self.proposals += proposals
+        if self.noted is not None:
+            await self.noted.proposed(call, proposals)
 
 
 def _result(call: Call, outcome: Outcome) -> Result:

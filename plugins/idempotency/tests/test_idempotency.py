@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sayso import Agent, Call, Caller, ModelError, Plugin, Session, hookimpl, tool
+from sayso import Agent, Call, Caller, LocalShell, ModelError, Plugin, Session, hookimpl, tool
 from sayso.testing import Answer, Service, scripted, served, user
 from sayso_idempotency import rows
 
@@ -328,6 +328,19 @@ def test_what_was_proposed_or_granted_before_a_crash_is_not_proposed_again(
     conversation = service.conversation(user("hi"), {"role": "assistant", **again.json()})
     assert conversation.approve()["content"] == "Sent."
     assert desk.runs == ["ann"]
+
+
+def test_suggested_commands_are_not_suggested_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "LEASE", 0.2)
+    monkeypatch.setattr(rows, "end", lambda *args, **kwargs: None)
+    suggestion = Call("s", "suggest_commands", {"commands": [{"command": "true"}]})
+    agent = Agent(name="desk", model=scripted([suggestion]), commands=LocalShell())
+    with served(agent, config=CONFIG) as service:
+        (first,) = ask(service).json()["data"]["cmds"]
+        threading.Event().wait(0.3)
+        assert ask(service).json()["data"]["cmds"] == [first]
+        pending = asyncio.run(service.host.calls.pending(Caller("v2")))
+        assert len(pending.calls) == 1
 
 
 GRANTS = """
