@@ -179,7 +179,8 @@ def shown_ids(data: Data | None) -> list[str]:
     """The ids of every call and outcome in a message."""
     if data is None:
         return []
-    ids = [call.id for call in data.stated] + [outcome.id for outcome in data.outcomes]
+    calls = data.tool_calls, data.approvals, data.executed_tool_calls, data.executed_approvals
+    ids = [item.id for items in calls for item in items]
     if data.cmds or data.executed_cmds:
         ids += [command.id for command in data.cmds if command.id]
         ids += [command.id for command in data.executed_cmds if command.id]
@@ -201,11 +202,11 @@ def concerns_calls(messages: Iterable[Message], *, any_id: bool = False) -> bool
     With `any_id` it may know calls that other programs have named, otherwise only its own.
     """
     found = [m.data for m in messages if m.data is not None]
-    if any([data.tool_calls or data.approvals or data.cmds for data in found]):
+    if any(data.tool_calls or data.approvals or data.cmds for data in found):
         return True
     # Replies of other servers, and of callables that run their own tools, have outcomes, too.
-    ended = [e.id for d in found for e in (*d.executed_tool_calls, *d.executed_approvals)]
-    ended += [e.id for d in found if d.executed_cmds for e in d.executed_cmds if e.id]
+    ended = [outcome.id for data in found for outcome in data.outcomes]
+    ended += [ran.id for data in found for ran in data.executed_cmds if ran.id]
     return any(map(bool if any_id else is_own_id, ended))
 
 

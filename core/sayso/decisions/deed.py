@@ -52,7 +52,6 @@ def hinders(agent: Agent, context: RequestContext) -> Hinders:
     """The check that keeps this request from starting a call if the call would do something else
     here than was proposed, or if the request lacks something that the call needs."""
 
-
     @cache
     def now() -> Mapping[str, Any]:
         # Most requests start nothing, and reading a kubeconfig takes as long as a small turn.
