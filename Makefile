@@ -23,7 +23,7 @@ DISTRIBUTIONS := . $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test test-all test-lowest check format build release-check faults bench \
-	bench-peers bench-report clean
+	bench-peers bench-report pictures site clean
 
 help:
 	@echo "make run      set up what the demo agent needs and start it on 127.0.0.1:8000"
@@ -31,9 +31,11 @@ help:
 	@echo "make test-all      the tests, also those that take long, on the newest and the lowest versions"
 	@echo "make test-lowest   the tests with the lowest declared version of each requirement"
 	@echo "make format   rewrite the style    make build    all wheels into dist/"
+	@echo "make site     the documentation as a site into dist/site"
 	@echo "make release-check   what keeps a release back: versions, wheels, metadata, constraints"
 	@echo "make faults   an hour of faults on each store; SECONDS=600 for ten minutes"
 	@echo "make bench    the benchmarks       make clean    remove what make made"
+	@echo "make pictures      the pictures of the page in docs/pictures; needs a chromium on the path"
 	@echo "make bench-peers   the benchmarks, and other servers for agents beside them"
 
 install: $(STAMP)
@@ -74,6 +76,10 @@ build: $(DEMO)
 		echo "$${wheel%%-*} @ file://\$${PWD}/$(notdir $(DIST))/$$wheel"; \
 	done > constraints.txt
 
+# Links and anchors that lead nowhere fail it.
+site: $(STAMP)
+	$(BIN)/python docs/build_site.py $(DIST)/site
+
 release-check: $(STAMP) build
 	$(BIN)/python tests/release.py $(DIST)
 
@@ -91,6 +97,10 @@ bench-peers: $(BENCH)
 # The figures of the last run into docs/performance.md.
 bench-report: $(BENCH)
 	$(BIN)/python -m benchmarks --report $(ARGS)
+
+# The pictures of the page; look at them before they are committed.
+pictures: $(STAMP)
+	$(BIN)/python docs/pictures.py
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,4 +1,6 @@
-"""Writes docs/configuration.md from the settings models: `python docs/generate.py`.
+"""Writes docs/configuration.md and docs/api.md: `python docs/generate.py`.
+
+The former comes from the settings models; reference.py writes the latter.
 
 With `--check` it writes nothing and fails if the file differs from the models.
 """
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -197,8 +200,10 @@ def main() -> None:
     if sys.argv[1:] == ["--check"]:
         if FILE.read_text("utf-8") != page():
             sys.exit(f"{FILE.name} is not what the models say; run: python docs/generate.py")
+        runpy.run_path(str(FILE.with_name("reference.py")), run_name="__main__")
         return
     FILE.write_text(page(), "utf-8")
+    runpy.run_path(str(FILE.with_name("reference.py")), run_name="__main__")
 
 
 if __name__ == "__main__":

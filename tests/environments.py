@@ -25,6 +25,7 @@ BESIDE = (
     # Requirements of examples and new projects.
     "pytest",
     "openai>=3,<4",
+    "dbos>=3.4,<4",
     # pip itself, and the packages it needs for an editable installation.
     "pip>=25",
     "hatchling>=1.27",

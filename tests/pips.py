@@ -1,4 +1,4 @@
-"""Servers from PyPI for the tests, each in an environment of its own outside the repository.
+"""Programs from PyPI for tests, each in an environment of its own outside the repository.
 
 They share no libraries with the tests. If one is unavailable, tests that need it are skipped with
 the reason; in CI they fail.

@@ -25,7 +25,7 @@ from types import ModuleType
 import pytest
 
 import sayso
-from sayso import Agent, LocalShell, RequestError, Tool, TurnError, hookspecs
+from sayso import Agent, LocalShell, NotGranted, RequestError, Tool, TurnError, hookspecs
 from sayso.config import load_config
 from sayso.config.targets import load_agent
 from sayso.hookspecs import HOOKS
@@ -147,6 +147,38 @@ def test_each_error_that_a_caller_sees_is_documented() -> None:
     assert [code for code in codes if f"`{code}`" not in page] == []
 
 
+SOURCES = [
+    path
+    for folder in ("core", "plugins")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if "tests" not in path.parts
+]
+
+
+def test_each_code_has_its_cause_on_the_troubleshooting_page() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    found = set(NotGranted._WORDS)
+    for path in SOURCES:
+        text = path.read_text("utf-8")
+        found |= set(re.findall(r'^ +(?:self\.)?code(?:: \w+)? = "([A-Z_]+)"$', text, re.MULTILINE))
+    assert {"BUSY", "RATE_LIMITED", "SEEN_REQUIRED"} < found
+    # The simple A2A adapter states these as a task's error, beside its text.
+    found -= {"FAILED", "REJECTED"}
+    assert [code for code in sorted(found) if f"`{code}`" not in page] == []
+
+
+def test_texts_on_the_troubleshooting_page_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    texts = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    assert len(texts) > 25
+    # Adjoining literals are one text, and each value in it is a gap.
+    source = "\n".join(path.read_text("utf-8") for path in SOURCES)
+    joined = re.sub(r'"\s*\n\s*f?"', "", source)
+    for text in texts:
+        for part in re.split(r"…|'", text):
+            assert part.strip(" :;") in joined, text
+
+
 def test_options_of_tools_and_agents_are_documented() -> None:
     page = (ROOT / "docs" / "agents.md").read_text("utf-8")
     for described in (Tool, Agent, LocalShell):
@@ -200,8 +232,20 @@ def test_protocol_of_the_hook_reference_works(tmp_path: Path) -> None:
         assert json.loads(talked.text)["content"] == "One."
 
 
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+def test_pictures_are_there_are_described_and_are_small() -> None:
+    pages = [ROOT / "README.md", *DOCS]
+    shown: set[Path] = set()
+    for page in pages:
+        for text, where in re.findall(r"!\[([^\]]*)\]\((?!http)([^)]+)\)", page.read_text("utf-8")):
+            assert len(text) > 20, f"{page.name}: {where} needs a description"
+            shown.add((page.parent / where).resolve())
+    made = set((ROOT / "docs" / "pictures").iterdir())
+    assert shown >= made and all(file.is_file() for file in shown)
+    assert sum(file.stat().st_size for file in made) < 600_000
+
+
+def generator(name: str = "generate") -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -210,6 +254,11 @@ def generator() -> ModuleType:
 
 def test_configuration_reference_is_what_the_models_say() -> None:
     made = generator()
+    assert made.FILE.read_text("utf-8") == made.page(), "run: python docs/generate.py"
+
+
+def test_python_reference_is_what_the_docstrings_say() -> None:
+    made = generator("reference")
     assert made.FILE.read_text("utf-8") == made.page(), "run: python docs/generate.py"
 
 

@@ -26,6 +26,8 @@ DOCUMENTED = (
     "sayso.trees",
 )
 """The modules of the core that plugins may import from besides `sayso` itself."""
+LIBRARIES = {"sayso_oidc": {"sayso_jwt"}}
+"""The plugins that a plugin is built on; its distribution requires theirs."""
 IN_TESTS = ("sayso.testing", "sayso.ledger.conformance", "sayso.ledger.log")
 """The modules that also their tests may import from."""
 
@@ -88,13 +90,14 @@ def documented(name: str, in_tests: bool) -> bool:
 def plugin_offences(package: str, source: str, in_tests: bool = False) -> list[str]:
     """The imports of a plugin's module that are neither public API nor its own package."""
     offences = []
+    own = {package, *LIBRARIES.get(package, ())}
     for name in imported(source):
         root, *rest = name.split(".")
         if root == "sayso" and rest:
             # `from sayso import Agent` names no module; everything deeper does.
             if (len(rest) > 1 or rest[0] in parts()) and not documented(name, in_tests):
                 offences.append(name)
-        elif root in PLUGIN_PACKAGES - {package} or name == "a relative import":
+        elif root in PLUGIN_PACKAGES - own or name == "a relative import":
             offences.append(name)
     return offences
 

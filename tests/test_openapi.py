@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jsonschema_rs
+import openapi_spec_validator
 import pytest
 from fastapi import APIRouter
 from pydantic import BaseModel
@@ -85,6 +86,79 @@ def test_every_property_and_operation_of_the_contract_is_described() -> None:
         )
 
 
+EVERY = f"""
+plugins = [
+    "v1", "v2", "console", "approvals", "agui", "openai_api", "ui_stream", "resume", "metrics",
+    "slack", "notify", "a2a",
+]
+[server]
+docs = true
+ready = true
+{BEARER.partition(chr(10))[2]}
+[plugin.ui_stream]
+resume = true
+[plugin.a2a]
+adapter = "both"
+[plugin.slack]
+bot_token = "xoxb-1"
+signing_secret = "s"
+channel = "C1"
+teams = ["T1"]
+"""
+
+
+@pytest.fixture(scope="module")
+def whole() -> dict[str, Any]:
+    """The document of a service with each plugin that has paths over HTTP."""
+    with served(Agent(name="kube", model=scripted("fine")), config=EVERY) as service:
+        return document_of(service, Authorization="Bearer word")
+
+
+def test_every_plugin_describes_its_routes_and_their_fields(whole: dict[str, Any]) -> None:
+    lacking = [name for name, field in fields_of(whole) if not field.get("description")]
+    assert lacking == []
+    ids = []
+    for path, operations in whole["paths"].items():
+        for method, operation in operations.items():
+            ids.append(operation["operationId"])
+            assert operation["summary"] and operation["description"], path
+            # A route that nobody has described is called by its method and path.
+            assert not operation["summary"].startswith(method.upper()), path
+            assert any(status >= "400" for status in operation["responses"]), path
+            for one in operation.get("parameters", []):
+                assert one["description"], path
+            if "requestBody" in operation:
+                assert operation["requestBody"]["content"], path
+    assert len(ids) == len(set(ids)) > 40
+
+
+def test_each_json_body_that_is_taken_has_an_example(whole: dict[str, Any]) -> None:
+    for path, operations in whole["paths"].items():
+        for operation in operations.values():
+            content = operation.get("requestBody", {}).get("content", {})
+            if shown := content.get("application/json"):
+                given = [one["value"] for one in shown.get("examples", {}).values()]
+                given += [shown["example"]] if "example" in shown else []
+                assert given, path
+                for one in given:
+                    validator(whole, shown["schema"])(one)
+
+
+def test_the_whole_document_is_valid_openapi(whole: dict[str, Any]) -> None:
+    openapi_spec_validator.validate(whole)
+
+
+def test_signed_and_public_paths_ask_for_no_token(whole: dict[str, Any]) -> None:
+    free = {
+        path
+        for path, operations in whole["paths"].items()
+        for operation in operations.values()
+        if operation.get("security") == []
+    }
+    assert {"/health", "/slack/events", "/.well-known/agent-card.json"} <= free
+    assert "/approvals" not in free and "/metrics" not in free
+
+
 def test_the_examples_are_requests_that_the_service_takes() -> None:
     with served(Agent(model=scripted("fine")), docs=True) as service:
         document = document_of(service)
@@ -105,7 +179,7 @@ def test_the_page_of_the_interface_works_offline_and_with_a_token() -> None:
     playwright = pytest.importorskip("playwright.sync_api")
     asked: list[str] = []
     with (
-        served(Agent(name="kube", model=scripted("fine")), config=BEARER, docs=True) as service,
+        served(Agent(name="kube", model=scripted("fine")), config=EVERY) as service,
         playwright.sync_playwright() as driver,
     ):
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
@@ -118,8 +192,11 @@ def test_the_page_of_the_interface_works_offline_and_with_a_token() -> None:
         page.get_by_label("Token").fill("word")
         page.get_by_role("button").click()
         page.get_by_role("heading", name="kube").wait_for()
-        page.get_by_text("/api/chat-stream").click()
+        page.get_by_text("POST /api/chat-stream").click()
         page.get_by_text("Each line is one event").locator("visible=true").first.wait_for()
+        page.get_by_text("POST /approvals/{id}/decision").click()
+        page.get_by_text("True approves the call").locator("visible=true").first.wait_for()
+        page.get_by_text("as planned").locator("visible=true").first.wait_for()
         browser.close()
         assert service.get("/openapi.json").status == 401
     assert {url.split("/")[2] for url in asked} == {f"127.0.0.1:{service.port}"}
@@ -148,7 +225,7 @@ def test_openapi_tells_when_the_service_is_not_ready() -> None:
     reported = validator(document, no["schema"])
     for body in ({"status": "stopping"}, {"status": "not ready", "detail": "no room"}):
         reported(body)
-    assert list(document["paths"]["/health"]["get"]["responses"]) == ["200"]
+    assert "503" not in document["paths"]["/health"]["get"]["responses"]
 
 
 def test_openapi_says_that_the_paths_of_v1_are_deprecated() -> None:

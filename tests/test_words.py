@@ -22,9 +22,15 @@ OPENINGS = re.compile(
 )
 """The beginnings of a bare relative clause, or of half a sentence. Name the actor instead."""
 
-WORDS = re.compile(r"\b(?:given up|gives? up|gave up|heard of|owed|untold|whoever)\b", re.I)
+WORDS = re.compile(
+    r"\b(?:given up|gives? up|gave up|heard of|owed|untold|whoever"
+    r"|where none is|what is no|(?:for|from|of|to) who(?:ever)?(?= [a-z]+s\b)"
+    r"|(?:in|from|of) which(?:ever|soever)|words of our(?:s| own))\b",
+    re.I,
+)
 """Words with another one in the glossary (docs/architecture.md): withdraw, abandon, pending,
-report, the client, continue."""
+report, the client, continue; and clauses that stand for a noun: "for who mistypes one" is "after a
+typing error"."""
 
 NAMES = frozenset({"begun", "deaf", "hear", "heard", "owed", "tell", "tells", "told", "untell"})
 """Words that no name of the code is, or has as one of its words, for the same reason."""
@@ -123,6 +129,9 @@ def faults(text: str) -> Iterator[str]:
         ("First line.\n\nNor is this one.", 1),
         ("- Where it is slow, it waits.", 1),
         ("It was given up.", 1),
+        ("Names for who mistypes one.", 1),
+        ("The model of it; empty where none is.", 1),
+        ("The person who signs, for whom it waits.", 0),
         ("What runs without approval?", 0),
         ("Tools; whose names are listed.", 0),
         ("`What` is a word.", 0),

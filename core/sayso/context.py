@@ -5,12 +5,24 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from sayso.wire.events import IntermittentUpdate
 from sayso.wire.masking import mask_sent
 from sayso.wire.messages import Kind, PlatformContext
 from sayso.wire.session import Session
+
+
+class Journal(Protocol):
+    """Notes of what a turn has done, for the repeat of its request after the turn broke off."""
+
+    def find(self, name: str) -> str | None:
+        """The text that an earlier attempt noted under this name."""
+        ...
+
+    async def note(self, name: str, text: str) -> None:
+        """Note something; it is kept when this returns."""
+        ...
 
 
 class Caller(NamedTuple):
@@ -35,6 +47,8 @@ class Caller(NamedTuple):
     title."""
     socket: bool = False
     """Whether the request came over a WebSocket, which lives longer than its turns."""
+    journal: Journal | None = None
+    """The journal of a request that its caller may send again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@
     │   └── Stopping                 503  the service stopped before the turn had ended
     ├── TurnError                    a turn that had begun failed; shown with an incident id
     │   ├── NotStarted               500  the lifespan of the app did not run
-    │   ├── AgentError               500  the agent raised, or returned what is no message
+    │   ├── AgentError               500  the agent raised, or did not return a message
     │   ├── TurnTimeout              504  the turn ran longer than `limits.turn_time`
     │   ├── Exhausted                503  too many calls go on that nobody waits for any more
     │   ├── LedgerUnavailable        503  the store did not answer; nothing ran unrecorded

@@ -34,6 +34,7 @@ from sayso.engine import Engine, goes_straight
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.hosting.buffers import Buffers
 from sayso.hosting.numbers import Load
+from sayso.hosting.repeats import Repeats
 from sayso.hosting.streams import EventStream, Sink
 from sayso.hosting.watch import TurnWatch
 from sayso.impossible import check_rules
@@ -90,6 +91,7 @@ class ServiceHost:
         self.plugins = plugins
         self.model = model
         self.buffers = Buffers()
+        self.repeats: Repeats | None = None
         self.details: dict[str, Callable[[], Any]] = {}
         self.stopping = False
         self.leaving = False

@@ -14,7 +14,7 @@ from serving import Serve, Service, approved, assistant, said, user
 from stages import approve, call, command, decide, reject, turn_of
 
 from sayso import Caller, cli
-from sayso.decisions import elsewhere, waiting
+from sayso.decisions import elsewhere, replicas, waiting
 from sayso.ledger import choices, sweeping
 from sayso.ledger.choices import Conversation
 from sayso.ledger.memory import MemoryStore
@@ -39,17 +39,18 @@ def counted(service: Service) -> list[bool]:
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The service does not look for calls of its own accord: those looks would be counted."""
+    """The service does not look for calls or services of its own accord: that would be counted."""
 
     async def nothing_due(ledger: Ledger) -> sweeping._Look:
         return sweeping._Look([], 0.0)
 
-    monkeypatch.setattr(sweeping, "_looked", nothing_due)
+    monkeypatch.setattr(sweeping, "_look_for_due", nothing_due)
 
-    async def none_approved(self: elsewhere.Elsewhere) -> None:
+    async def no_look(self: elsewhere.Elsewhere | replicas.Replicas) -> None:
         pass
 
-    monkeypatch.setattr(elsewhere.Elsewhere, "_look", none_approved)
+    monkeypatch.setattr(elsewhere.Elsewhere, "_look", no_look)
+    monkeypatch.setattr(replicas.Replicas, "look", no_look)
 
 
 @pytest.mark.parametrize("ledger", ["memory://", "sqlite:///approvals.db"])

@@ -1,4 +1,4 @@
-"""A primary and a standby of PostgreSQL that a test has for itself."""
+"""A primary and a standby of PostgreSQL for one test alone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Server:
         self._configure()
 
     def copy(self, primary: Server) -> None:
-        """A standby of the primary, which runs."""
+        """A standby of the running primary."""
         source = f"host=127.0.0.1 port={primary.port} user={_USER}"
         self._run("pg_basebackup", "-D", self.folder, "-d", source, "-R", "-X", "stream")
         self._configure()
@@ -48,12 +48,12 @@ class Server:
         self._run("pg_ctl", "-D", self.folder, "-l", log, "-w", "-t", "120", "start")
 
     def stop(self, how: str = "immediate") -> None:
-        """Stop it, as a crash does unless `how` says otherwise."""
+        """Stop it: by default at once, as in a crash."""
         with suppress(subprocess.CalledProcessError):
             self._run("pg_ctl", "-D", self.folder, "-m", how, "-w", "stop")
 
     def promote(self) -> None:
-        """Make a standby the primary."""
+        """Promote this standby to primary."""
         self._run("pg_ctl", "-D", self.folder, "-w", "promote")
 
     def _configure(self) -> None:

@@ -1,4 +1,4 @@
-"""Two services over one store, callers that never stop asking, and faults between them."""
+"""Two services on one store, callers that repeat their requests, and injected faults."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from processes import Nursery, Process, lines
 from serving import Answer, Json, said, user
 
 PATIENCE = 90.0
-"""Seconds in which each caller has its answer, once the faults are over."""
+"""Seconds within which each caller must get its answer."""
 UNKNOWN = "Outcome unknown:"
 Fault = Callable[["Round"], None]
 
 
 class Link:
-    """The way to the store that a partition interrupts."""
+    """The connection between services and store, for faults that interrupt it."""
 
     def cut(self) -> None:
-        """Break what is open, and let nothing through."""
+        """Break open connections, and refuse new ones."""
 
     def back(self) -> None:
-        """Let everything through again."""
+        """Allow connections again."""
 
 
 class Round:
-    """Services in `folder`; what they ran stands there in the file `runs`."""
+    """Two services in `folder`; they record the calls that they run in its file `runs`."""
 
     def __init__(
         self, nursery: Nursery, folder: Path, config: str, chance: random.Random, link: Link
@@ -59,18 +59,18 @@ class Round:
         return self.chance.randrange(len(self.services))
 
     def restart(self, number: int) -> None:
-        """Have another process in the place of a dead one."""
+        """Replace a dead process by a new one."""
         self.services[number].close()
         self.services[number] = self._start()
 
     def ask(self, number: int, messages: list[Json]) -> Answer | None:
-        """The answer of a service, or None where it died before it gave one."""
+        """The answer of a service; None if it died before it answered."""
         with suppress(OSError, http.client.HTTPException, AssertionError):
             return self.services[number % 2].client.ask(*messages)
         return None
 
     def insist(self, number: int, messages: list[Json]) -> Json:
-        """The reply, from whichever service gives one."""
+        """The reply of the first service that gives one."""
         deadline = time.monotonic() + PATIENCE
         last: object = None
         while time.monotonic() < deadline:
@@ -79,7 +79,7 @@ class Round:
                 reply: Json = answer.json()
                 return reply
             last = answer and (answer.status, answer.json())
-            # Busy, without its store or gone: nothing else is a reason to be sent away.
+            # A service may be busy, without its store, or dead; no other refusal is correct.
             assert answer is None or answer.status == 503, last
             number += 1
             time.sleep(0.05)
@@ -94,7 +94,7 @@ class Round:
         return [first, said(reply), user("", data={"tool_calls": calls})]
 
     def approve(self, names: list[str], fault: Fault) -> dict[str, str]:
-        """The answers to the callers, which all approve while the fault happens."""
+        """The answers to callers that all approve while the fault happens."""
         decisions = {name: self.proposed(name) for name in names}
         answers: dict[str, str] = {}
 
@@ -127,7 +127,7 @@ class Round:
 
 
 def kill(round_: Round) -> None:
-    """A process dies, and another takes its place."""
+    """Kill a process, and start another one in its place."""
     victim = round_.victim
     round_.services[victim].kill()
     time.sleep(round_.chance.uniform(0.0, 0.5))
@@ -135,7 +135,7 @@ def kill(round_: Round) -> None:
 
 
 def freeze(round_: Round) -> None:
-    """A process stands still for a while, longer than its lease at times."""
+    """Pause a process, sometimes for longer than its lease."""
     victim = round_.services[round_.victim]
     victim.signal(signal.SIGSTOP)
     time.sleep(round_.chance.uniform(0.2, 3.0))
@@ -143,7 +143,7 @@ def freeze(round_: Round) -> None:
 
 
 def fill(round_: Round) -> None:
-    """The disk is full for a while."""
+    """Let a process's disk be full for a while."""
     victim = round_.services[round_.victim]
     _, most = resource.prlimit(victim.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (4096, most))
@@ -152,7 +152,7 @@ def fill(round_: Round) -> None:
 
 
 def part(round_: Round) -> None:
-    """Nobody reaches the store for a while."""
+    """Disconnect the store for a while."""
     round_.link.cut()
     time.sleep(round_.chance.uniform(0.1, 2.0))
     round_.link.back()
@@ -160,7 +160,7 @@ def part(round_: Round) -> None:
 
 @contextmanager
 def rounds(nursery: Nursery, folder: Path, config: str, seed: int, link: Link) -> Iterator[Round]:
-    """A round whose chances come from the seed."""
+    """A round whose random choices come from the seed."""
     made = Round(nursery, folder, config, random.Random(seed), link)
     try:
         yield made

@@ -13,7 +13,7 @@ from ports import quiet_port
 
 
 class Cuttable(Link):
-    """Passes on what comes to `port`, until it is cut."""
+    """Forwards connections to `port`, unless it is cut."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)

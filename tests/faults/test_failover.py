@@ -78,7 +78,7 @@ def test_end_of_a_call_that_a_failover_lost_holds_nobody_up(
         running = pool.submit(one.client.chat, *messages)
         until(lambda: lines(tmp_path, "held"), "the run")
         until(lambda: caught_up(primary, standby), "the standby")
-        # From here on the standby gets nothing: neither the call's end nor the turn's.
+        # The standby receives nothing from here on: neither the call's outcome nor the turn's end.
         standby.stop("fast")
         (tmp_path / "go").touch()
         assert running.result()["content"] == "ended: wiped a"
@@ -97,7 +97,7 @@ def test_end_of_a_call_that_a_failover_lost_holds_nobody_up(
 
 
 def insisted(client: object, messages: list[Json]) -> Json:
-    """The reply, once the service has found the new primary."""
+    """The reply, as soon as the service has found the new primary."""
 
     def answer() -> Json | None:
         got = client.ask(*messages)  # type: ignore[attr-defined]

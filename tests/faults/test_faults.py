@@ -26,7 +26,7 @@ from sayso_postgres.store import PostgresStore
 pytestmark = pytest.mark.slow
 
 SECONDS = float(os.environ.get("SECONDS", "12"))
-"""For how long each store is tried."""
+"""Seconds that each store is tested."""
 SEED = int(os.environ.get("SEED", "1"))
 CALLS = 6
 CONFIG = """
@@ -42,7 +42,7 @@ ledger = "{ledger}"
 
 
 def tried(nursery: Nursery, folder: Path, ledger: str, faults: list[Fault], link: Link) -> None:
-    """Rounds of faults until the time is over, at least one of each."""
+    """Rounds of faults until the time is over, each fault at least once."""
     deadline = time.monotonic() + SECONDS
     number = 0
     while number < len(faults) or time.monotonic() < deadline:
@@ -59,7 +59,7 @@ def tried(nursery: Nursery, folder: Path, ledger: str, faults: list[Fault], link
 
 
 def whole(store: Store) -> bool:
-    """Whether nothing is missing in the log, and nothing was altered."""
+    """Whether the log is complete and unaltered."""
 
     async def look() -> bool:
         await store.open()

@@ -19,7 +19,7 @@ from sayso.ledger.keeping import backup
 def command(config_file: Path | None, file: Path) -> None:
     """Save the approvals store, as it is at one moment, into the new file FILE; services go on.
 
-    From whichever store, the file is an SQLite database: `sayso restore` fills an SQLite or a
+    The file is an SQLite database, whatever the store: `sayso restore` fills an SQLite or a
     PostgreSQL store from it. It has inputs, outputs and names of people; keep it as you keep the
     store. The log's hash chains are checked; exit code 1 if they are not whole.
 

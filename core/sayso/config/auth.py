@@ -32,8 +32,8 @@ class PrincipalSettings(Section):
 
 
 class JwtSettings(Section):
-    """`[auth.jwt]`: the issuer whose tokens `scheme = "jwt"` accepts, and the claims that describe
-    their bearer."""
+    """`[auth.jwt]`: the issuer whose tokens `scheme = "jwt"` accepts and at which people sign in
+    with the plugin `oidc`, and the claims that describe them."""
 
     issuer: str | None = None
     """The issuer of the tokens, exactly as their claim `iss` has it."""

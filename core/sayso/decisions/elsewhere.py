@@ -79,7 +79,7 @@ class Elsewhere:
         due = [id_ for id_, at in self._due.items() if at <= now]
         try:
             rows, at = await self._engine.ledger.store.run(
-                Reading(partial(_approved, due=due, after=self._after), only=True)
+                Reading(partial(_look_for_approved, due=due, after=self._after), only=True)
             )
         except TurnError as error:
             logger.info("approved calls cannot be looked for now: %s", error)
@@ -175,7 +175,7 @@ def _is_due(row: Proposal, now: float) -> bool:
     return row.expires > now >= max(row.rests, decided + _grace(row, GRACE))
 
 
-def _approved(
+def _look_for_approved(
     tx: Transaction, due: Sequence[str], after: str | None
 ) -> tuple[list[Proposal], float]:
     """The calls that are due and approved, then some approved ones after `after`."""

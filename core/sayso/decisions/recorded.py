@@ -57,9 +57,9 @@ class Recorded:
         settle = partial(self._engine.ledger.settle, ids)
         return await self._engine.code.workers.on_engine_loop(settle)
 
-    async def notes(self, work: Callable[[Notes], T]) -> T:
+    async def notes(self, work: Callable[[Notes], T], *, lasting: bool = False) -> T:
         """The result of `work`, which reads and changes the notes of plugins in one transaction."""
-        return await self._run(Reading(lambda tx: work(_Notes(tx)), flushed=False))
+        return await self._run(Reading(lambda tx: work(_Notes(tx)), flushed=lasting))
 
     def visible(self, row: Proposal | Pending, caller: Caller) -> bool:
         """Whether the call exists for this caller."""

@@ -61,7 +61,7 @@ class Replicas:
     async def look(self) -> None:
         """Note this service, and warn of each other service once for each set of tools."""
         mine = Replica(_where(), await asyncio.to_thread(_tools, self._agent))
-        for name, other in (await self._noted(mine)).items():
+        for name, other in (await self._announce(mine)).items():
             differing = sorted({n for n, _ in mine.tools.items() ^ other.tools.items()})
             if differing and (seen := (name, str(other.tools))) not in self._warned_of:
                 self._warned_of.add(seen)
@@ -75,7 +75,7 @@ class Replicas:
             async with asyncio.timeout(1.0):
                 await self._ledger.store.run(partial(_forget, name=self._mine))
 
-    async def _noted(self, mine: Replica) -> dict[str, Replica]:
+    async def _announce(self, mine: Replica) -> dict[str, Replica]:
         def work(tx: Transaction) -> dict[str, Replica]:
             tx.note(self._mine, json.dumps([tx.now + _LIVES * self._every, *mine]))
             found: dict[str, Replica] = {}

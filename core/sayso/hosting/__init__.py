@@ -17,6 +17,7 @@ from sayso.gate import Outcome
 from sayso.hosting.buffers import Buffers
 from sayso.hosting.grants import Grants
 from sayso.hosting.numbers import Backlog, Load
+from sayso.hosting.repeats import Repeats
 from sayso.hosting.streams import EventStream, Sink
 from sayso.ledger import Pending, Proposal, Transaction
 from sayso.ledger.freezing import Frozen
@@ -215,11 +216,11 @@ class Record(Protocol):
         """These rows by id, after updating those that have expired or whose owner has died."""
         ...
 
-    async def notes(self, work: Callable[[Notes], T]) -> T:
+    async def notes(self, work: Callable[[Notes], T], *, lasting: bool = False) -> T:
         """The result of `work`, which reads and changes the notes of plugins in one transaction.
 
         It may run on another thread, and repeatedly, so it must have no other effects. A power loss
-        directly afterwards may undo it.
+        directly afterwards may undo it, unless it is `lasting`.
         """
         ...
 
@@ -308,11 +309,13 @@ class Host(Protocol):
 
     `extras` has the options that are objects, such as `channel_router`. `stopping` is true from the
     beginning of the drain on. `details` has functions, by the name of their plugin, whose results
-    `/ready` shows beside the status; everybody can read them. `guarded` says whether callers must
+    `/ready` shows beside the status; everybody can read them. `repeats`, which a plugin sets, knows
+    the requests with an `Idempotency-Key`. `guarded` says whether callers must
     authenticate, `shares_ledger` whether other processes may decide the same approvals.
     """
 
     stopping: bool
+    repeats: Repeats | None
     extras: dict[str, Any]
     details: dict[str, Callable[[], Any]]
 

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sayso.errors import Unauthenticated
 from sayso.host import ServiceHost
+from sayso.hosting.repeats import KEY
 from sayso.http.access import Authentication, WebPages
 from sayso.http.authentication import bearer
 from sayso.http.endpoints import LONG, ChatEndpoint, Headers, is_json
@@ -153,7 +154,7 @@ class Direct:
             elif name == b"authorization":
                 token = value
                 tokens += 1
-            elif name in (b"content-encoding", HEADER):
+            elif name in (b"content-encoding", HEADER, KEY):
                 return None
             elif self._pages.open and name in (b"origin", b"sec-fetch-site"):
                 # Its permission to decide depends on its host.

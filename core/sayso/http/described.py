@@ -136,11 +136,15 @@ ERROR: Mapping[str, Any] = {
 }
 
 
-def described(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of the contract's model `name`, with a description at each field that has none."""
+def described(
+    name: str, schema: dict[str, Any], meanings: Mapping[str, str] = {}
+) -> dict[str, Any]:
+    """The schema of the model `name`, with a description at each field that has none: that of
+    `meanings`, else that of the contract's field."""
     fields = schema.get("properties", {})
     for key, field in fields.items():
-        said = _OWN.get(f"{name}.{key}") or _SHARED.get(key)
+        whole = f"{name}.{key}"
+        said = meanings.get(whole) or meanings.get(key) or _OWN.get(whole) or _SHARED.get(key)
         if said and "description" not in field:
             fields[key] = {"description": said, **field}
     return schema

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -15,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from sayso.context import Caller
 from sayso.errors import Busy, InvalidRequest, RequestError, TooLarge, UnsupportedMediaType
 from sayso.hosting import Host
+from sayso.hosting.repeats import KEY, Attempt
 from sayso.http.disconnect import DisconnectWatch
 from sayso.http.ndjson import stream_reply
 from sayso.turns.output import Gathered
@@ -170,6 +172,7 @@ class ChatEndpoint:
             body = await read_body(scope, receive, self.host.config.limits.body)
             known = caller_of(scope, self.protocol)
             request, caller = self.read(body, known.principal, known.address, known.foreign_page)
+            attempt = await self._attempt(scope, body, caller) if self.host.repeats else None
         except asyncio.CancelledError:
             # The server has waited long enough for the rest of the body.
             await answer(send, *self.refusal(Busy("the service is stopping")))
@@ -177,10 +180,25 @@ class ChatEndpoint:
         except Exception as error:
             await answer(send, *self.refusal(error))
             return
-        if self.streams:
-            await stream_reply(self.host, request, caller, receive, send)
+        if attempt is None:
+            await self._serve(request, caller, receive, send)
         else:
-            await self._reply(request, caller, receive, send)
+            await attempt.answered(partial(self._serve, request), caller, send)
+
+    async def _attempt(self, scope: Scope, body: bytes, caller: Caller) -> Attempt | None:
+        """The attempt that answers a request with a key; raises RequestError."""
+        values = [value for name, value in scope["headers"] if name == KEY]
+        if not values or self.host.repeats is None:
+            return None
+        return await self.host.repeats.attempt(values, (scope["path"].encode(), body), caller)
+
+    async def _serve(
+        self, request: ChatRequest, caller: Caller, receive: Receive, send: Send
+    ) -> int:
+        """Answer the request; returns the status of its turn."""
+        if self.streams:
+            return await stream_reply(self.host, request, caller, receive, send)
+        return await self._reply(request, caller, receive, send)
 
     def read(
         self,
@@ -228,7 +246,7 @@ class ChatEndpoint:
 
     async def _reply(
         self, request: ChatRequest, caller: Caller, receive: Receive, send: Send
-    ) -> None:
+    ) -> int:
         gathered = Gathered()
         try:
             started = self.host.begin(request, caller, gathered)
@@ -239,12 +257,15 @@ class ChatEndpoint:
                 watch.stop()
             body = self.reply(gathered)
         except asyncio.CancelledError:
-            return
+            return 0
         except Exception as error:
             gathered.failed(error)
-            await answer(send, *self.refusal(error))
-            return
+            failure = self.host.failure(error)
+            status, shown = self.shown(error, failure)
+            await answer(send, status, to_json(shown), failure.headers)
+            return failure.status
         await answer(send, 200, body)
+        return 200
 
 
 async def answer(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:

@@ -24,8 +24,11 @@ NDJSON = (
 
 async def stream_reply(
     host: Host, request: ChatRequest, caller: Caller, receive: Receive, send: Send
-) -> None:
-    """Send a turn as NDJSON, one event a line; waiting events are sent in one chunk."""
+) -> int:
+    """Send a turn as NDJSON, one event a line; waiting events are sent in one chunk.
+
+    Returns the status that the turn would have had as a whole reply.
+    """
     head = _Head(send)
     stream = host.stream(request, caller)
     watch = DisconnectWatch(receive, stream.drop, head.sent)
@@ -39,6 +42,7 @@ async def stream_reply(
     finally:
         watch.stop()
         await stream.aclose()
+    return stream.failure.status if stream.failure is not None else 200
 
 
 class _Head:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable
+from copy import deepcopy
 from http import HTTPStatus
 from typing import Any, get_args
 
@@ -37,9 +39,9 @@ from sayso.wire.messages import AgentMessage, ChatRequest
 
 _COMPONENT = "#/components/schemas/"
 _CORE = {
-    "/health": "Says that the service lives",
-    "/ready": "Says whether new turns are taken",
-    "/auth/ticket": "Gives a ticket, by which one WebSocket may be opened as `?ticket=`",
+    "/health": "Check that the service lives",
+    "/ready": "Check whether new turns are taken",
+    "/auth/ticket": "Get a ticket for one WebSocket",
 }
 _STATUS: dict[str, Any] = {
     "type": "object",
@@ -74,6 +76,9 @@ def with_raw_routes(
     is_taken = any(schemas.get(name, own) != own for name, own in _schemas("").items())
     prefix = "Sayso" if is_taken else ""
     schemas |= _schemas(prefix)
+    schemas[f"{prefix}Error"] = described("Error", deepcopy(dict(ERROR)))
+    failed = _json(_reference(f"{prefix}Error"))
+    stated = host.plugins.openapi_paths(host)
     if text := host.agent.description:
         document["info"]["description"] = text
     if bearer := host.config.auth.scheme in ("bearer", "jwt"):
@@ -89,8 +94,8 @@ def with_raw_routes(
         for method in sorted(route.methods - {"HEAD"}):
             if isinstance(route.endpoint, ChatEndpoint):
                 operation = _chat(route.endpoint, prefix)
-            elif method in (own := getattr(route.endpoint, "openapi", {})):
-                operation = dict(own[method])
+            elif own := stated.get(shown, {}).get(method.lower()):
+                operation = dict(own)
             else:
                 schema = _SCHEMAS.get(path, {})
                 operation = _operation(_CORE.get(path, f"{method} {shown}"), _json(schema))
@@ -99,11 +104,31 @@ def with_raw_routes(
                 operation["responses"]["503"] = _response(503, _json(_NOT_READY))
             if parameters:
                 more = operation.get("parameters", [])
-                operation["parameters"] = [*(_parameter(name) for name in parameters), *more]
-            if bearer and path in PUBLIC:
+                stated_ones = {one["name"] for one in more if one["in"] == "path"}
+                missing = [name for name in parameters if name not in stated_ones]
+                operation["parameters"] = [*map(_parameter, missing), *more]
+            public = path in PUBLIC or path in host.plugins.signed_paths
+            if bearer and public:
                 operation["security"] = []
+            operation.setdefault("operationId", _named(method, shown))
+            _complete(operation["responses"], failed, guarded=host.guarded and not public)
             operations[method.lower()] = operation
     return document
+
+
+def _named(method: str, path: str) -> str:
+    """The id of an operation, as in `post_api_chat_stream`."""
+    return "_".join([method.lower(), *re.findall(r"\w+", path)])
+
+
+def _complete(responses: dict[str, Any], failed: dict[str, Any], *, guarded: bool) -> None:
+    """Give the responses the refusals that every route has, and V2's body to those without one."""
+    whys = {"401": "The credentials are missing or wrong."} if guarded else {}
+    for status, why in {**whys, "default": "Any other refusal or failure."}.items():
+        responses.setdefault(status, {"description": why})
+    for status, one in responses.items():
+        if status >= "400":
+            one.setdefault("content", failed)
 
 
 def _said(route: Route) -> str:
@@ -138,7 +163,8 @@ def _reference(name: str) -> dict[str, str]:
 
 
 def _parameter(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+    about = {"description": f"The {name} that the path names.", "schema": {"type": "string"}}
+    return {"name": name, "in": "path", "required": True, **about}
 
 
 def _chat(endpoint: ChatEndpoint, prefix: str) -> dict[str, Any]:

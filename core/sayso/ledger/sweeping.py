@@ -43,7 +43,7 @@ async def sweep_regularly(ledger: Ledger) -> None:
     while True:
         began = time.monotonic()
         try:
-            look = await _looked(ledger)
+            look = await _look_for_due(ledger)
             if look.due:
                 await ledger.settle(look.due)
         except TurnError as error:
@@ -54,7 +54,7 @@ async def sweep_regularly(ledger: Ledger) -> None:
             await asyncio.sleep(max(PAUSE, _SHARE * took, look.until) * _random.uniform(0.8, 1.2))
 
 
-async def _looked(ledger: Ledger) -> _Look:
+async def _look_for_due(ledger: Ledger) -> _Look:
     def work(tx: Transaction) -> _Look:
         if ledger.store.shared and (until := _others(tx, ledger.owner)):
             return _Look([], until)

@@ -4,7 +4,7 @@ An adapter turns an `Ask` into text deltas, thoughts and tool starts, and ends w
 `Reply`. The tool loop, approvals and retries of a turn are the engine's; an adapter retries only
 before its first delta. `ModelError` is the only exception that leaves it.
 
-The values made by each turn are to be read and not changed. They are not frozen, since that would
+Treat the values as read-only. They are not frozen, since that would
 make each of them cost three times as much.
 """
 
@@ -47,7 +47,7 @@ __all__ = [
 
 @dataclass(slots=True, unsafe_hash=True)
 class Text:
-    """Plain text; never blank. A `note` was written by the service, among a user's words."""
+    """Plain text; never blank. A `note` is text of the service within a user's turn."""
 
     text: str
     note: bool = field(default=False, compare=False)
@@ -78,7 +78,7 @@ class Attachment:
 
     @property
     def address(self) -> str:
-        """Its URL, one of the scheme `data` where it came with the message."""
+        """Its URL; a `data:` URL if the file came with the message."""
         return self.url or f"data:{self.mime};base64,{self.data}"
 
 
@@ -130,7 +130,8 @@ def unused_id(id_: str, used: dict[str, int], longest: int | None = None) -> str
 
 
 def bound_to_model(raw: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The part of a turn's `raw` that its model takes back at any place; None if there is none."""
+    """The part of a turn's `raw` that is sent back at any place of the turn; None if there is
+    none."""
     return {key: value for key, value in (raw or {}).items() if ":" in key} or None
 
 
@@ -219,9 +220,9 @@ class Model(Protocol):
 
     Objects that are bound to an event loop (HTTP clients) are made with `sayso.per_loop`. One whose
     `stream` never blocks the event loop may say so by an attribute `never_blocks = True`, which
-    spares each call the way to another loop. One that knows how many tokens it can read says so by
-    an attribute `context_window`, one that takes images or documents names their media types in
-    `takes_attachments`.
+    spares each call the way to another loop. A model that knows how many tokens it can read states
+    it in an attribute `context_window`; one that takes images or documents names their media types
+    in `takes_attachments`.
     """
 
     provider: str
@@ -285,7 +286,7 @@ class NoModel:
     async def stream(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
         """Raise ModelError."""
         raise ModelError("bad_request", "a plain callable has no model")
-        yield  # makes it an async generator, as every model's `stream` is
+        yield  # The unreachable yield makes this an async generator, which `stream` must be.
 
 
 def never_blocks(model: Model) -> bool:

@@ -1,6 +1,6 @@
 """A provider's address and key, checked at the start.
 
-Later, each mistake would look like a lost connection.
+Found later, a mistake in them would look like a lost connection.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from sayso.errors import ConfigError, ReplyTooLarge
 REPLY = 64 * 2**20
 """Most bytes of a reply if no limit is configured."""
 PLAIN = {"accept-encoding": "identity"}
-"""The header that asks for uncompressed replies: the size of a compressed one says nothing."""
+"""Asks for uncompressed replies: the size of a compressed one does not bound its content."""
 LARGEST_EVENT = 16 * 2**20
 """Most bytes of one server-sent event of a reply."""
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The body of a reply, which is broken off if it, or an event of it, is endless.
+    """The body of a reply; reading fails once it, or one event of it, exceeds its limit.
 
     Sayso and the providers' SDKs keep everything that they have read of an event and of a reply.
     """
@@ -53,7 +53,7 @@ class _Bounded(httpx2.AsyncByteStream):
             yield piece
 
     async def _pieces(self) -> AsyncIterator[bytes]:
-        """The pieces of the body; for the first one the client's own limit counts."""
+        """The pieces of the body; the wait for the first one is limited by the client alone."""
         pieces = aiter(self._body)
         first = True
         while True:
@@ -78,7 +78,7 @@ def bounded(limit: int, between: float | None = None) -> dict[str, list[Callable
     async def bound(response: httpx2.Response) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _Bounded(response, response.stream, limit, between)
-        # One that is compressed all the same is no stream of events then.
+        # A provider that compresses in spite of PLAIN fails here: its bytes are no event stream.
         response.headers.pop("content-encoding", None)
 
     return {"response": [bound]}
@@ -128,7 +128,7 @@ def certificates() -> SSLContext:
             "package; try: pip install 'httpx2[socks]'"
         ) from None
     except (ValueError, httpx2.InvalidURL):
-        # Its own text has the address, which may contain a password.
+        # The original message contains the address, and that may contain a password.
         raise ConfigError(
             "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or NO_PROXY holds what is no address of a proxy; "
             "try one such as 'http://proxy.example:3128', or unset it"

@@ -12,7 +12,7 @@ from sayso.workers.code import UserCode, is_async_generator_function
 
 def stream_of(model: Model, code: UserCode) -> Callable[[Ask], AsyncIterator[ModelEvent]] | None:
     """The way to call `model`; None for a user's model whose `stream` may block before its events.
-    Decided once: deciding it for each call takes as long as the call of a small tool."""
+    Call this once per service: it takes as long as the call of a small tool."""
     if never_blocks(model):
         return model.stream
     if is_async_generator_function(model.stream):
@@ -21,7 +21,7 @@ def stream_of(model: Model, code: UserCode) -> Callable[[Ask], AsyncIterator[Mod
 
 
 async def events_later(ask: Ask, model: Model, code: UserCode) -> AsyncIterator[ModelEvent]:
-    """The events of `events_of`, which is called when the first one is asked for."""
+    """The events of `events_of`, called only when the first event is requested."""
     async for event in await events_of(model, ask, code):
         yield event
 

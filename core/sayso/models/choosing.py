@@ -12,8 +12,8 @@ from sayso.models.names import split
 
 
 def chosen_model(given: str | Model | None, config: Config, *, plain_callable: bool) -> Model:
-    """The model that answers: the configured one, else the agent's, which is `given`, else the
-    offline responder; with the configured fallbacks behind it.
+    """The model of the service: the configured one, else the agent's (`given`), else the offline
+    responder; followed by the configured fallbacks.
 
     Raises ConfigError.
     """

@@ -12,16 +12,16 @@ import httpx2
 from sayso.models.access import PLAIN, REPLY, bounded
 
 FIRST_BYTE = 10
-"""How many times as long as between two pieces a model may be silent before the first one."""
+"""The default of `first_byte_timeout`, as a multiple of `timeout`."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Connection:
     """The settings of `[model]` and `[model.options]` for a connection (`settings` of a factory).
 
-    `timeout` is the silence between two pieces of an answer, `first_byte_timeout` that before the
-    first, both in seconds; `retries` counts further calls before the first piece. `extra_body` is
-    added to each request, `omit` names the fields to leave out of it.
+    `timeout` limits the silence between two pieces of an answer, `first_byte_timeout` the wait for
+    the first one, both in seconds; `retries` limits further calls before the first piece.
+    `extra_body` is added to each request, `omit` names the fields to leave out of it.
     """
 
     base_url: str = ""
@@ -39,7 +39,7 @@ class Connection:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Connection:
-        """The connection of a factory's settings."""
+        """The connection that a factory's settings describe."""
         names = cls.__dataclass_fields__.keys() & settings.keys()
         given = {name: settings[name] for name in names if settings[name] is not None}
         given["omit"] = tuple(given.get("omit", ()))

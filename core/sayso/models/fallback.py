@@ -1,4 +1,4 @@
-"""A model, and others that answer where it fails before it has said anything."""
+"""A model with fallbacks, which are asked when it fails before its first event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger("sayso.models")
 
 
 class Fallback:
-    """The first of `models`, in their order, that answers; a `Model`, named as the first one."""
+    """A `Model` that asks `models` in their order until one answers, named as the first one."""
 
     def __init__(self, models: Sequence[Model]) -> None:
         self.models = tuple(models)
@@ -28,18 +28,18 @@ class Fallback:
 
     @property
     def context_window(self) -> int | None:
-        """The smallest window of them, in tokens; None where none is known."""
+        """The smallest context window among them, in tokens; None if none is known."""
         known = [getattr(model, "context_window", None) for model in self.models]
         return min((window for window in known if window), default=None)
 
     @property
     def takes_attachments(self) -> frozenset[str]:
-        """The media types that all of them take."""
+        """The media types that each of them takes."""
         each = [frozenset(getattr(model, "takes_attachments", ())) for model in self.models]
         return frozenset.intersection(*each)
 
     async def stream(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
-        """The events of the first model that has any; raises the first one's ModelError."""
+        """The events of the first model that answers; if none does, raises the first ModelError."""
         first: ModelError | None = None
         for number, model in enumerate(self.models):
             # A hook chose this model or key for the first provider only.

@@ -1,6 +1,6 @@
 """Failures of a provider as `ModelError`, and the rules for trying a call again.
 
-The messages are sentences of our own that say what to do: a provider's words may repeat a key or
+The messages are sentences of our own that say what to do: a provider's text may repeat a key or
 the conversation.
 """
 
@@ -52,7 +52,7 @@ _RETRYABLE: frozenset[ModelErrorKind] = frozenset(
 def fault(
     provider: str, kind: ModelErrorKind, detail: str = "", *, retry_after: float | None = None
 ) -> ModelError:
-    """A ModelError that says `the model provider PROVIDER …`; `detail` must be words of ours."""
+    """A ModelError: `the model provider PROVIDER …`; `detail` must not quote the provider."""
     sentence = f"the model provider {provider!r} {_SENTENCES[kind]}"
     return ModelError(
         kind,
@@ -63,7 +63,7 @@ def fault(
 
 
 def lost(provider: str, error: BaseException) -> ModelError:
-    """The error for a connection that could not be made, or broke; the log has the cause."""
+    """The error for a connection that failed or broke; the cause is logged."""
     found: BaseException | None = error
     cause: OSError | None = None
     while found is not None:
@@ -142,8 +142,8 @@ async def retried(
     """The events of `attempt()`, called again after a temporary fault if nothing was yielded yet.
 
     `failure` converts each of its errors to a ModelError. `mended` says whether the next attempt
-    after that error will differ, by a renewed key or without the refused parameter: then it is made
-    at once, and does not count.
+    after that error will differ, by a renewed key or without the refused parameter; such an attempt
+    is made at once and is not counted.
     """
     number = 0
     while True:
@@ -195,8 +195,7 @@ async def drain(rest: AsyncIterator[object]) -> None:
 
 
 def failure(provider: str, error: Exception) -> ModelError:
-    """The error for an exception of a provider call; for an unforeseen one, the log has its
-    place."""
+    """The error for an exception of a provider call; the place of an unforeseen one is logged."""
     match error:
         case ModelError():
             return error

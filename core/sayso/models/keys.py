@@ -1,4 +1,4 @@
-"""The key to a provider, read from where it is kept, and again when the provider refuses it."""
+"""A provider's key, read from its source, and read again when the provider refuses it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sayso.models.access import check_key
 log = logging.getLogger("sayso.models")
 
 _SECONDS = 30.0
-"""How long a command may take that prints a key."""
+"""Seconds that a command which prints a key may take."""
 
 
 class Key:
-    """A key as `read` gives it; empty where there is none. Raises ConfigError as `read` does."""
+    """A key that `read` returns; empty if there is none. Raises what `read` raises."""
 
     def __init__(self, read: Callable[[], str], model: str) -> None:
         self._read = read
@@ -33,7 +33,7 @@ class Key:
         return "Key()"
 
     async def renewed(self, used: str) -> bool:
-        """Whether there is another key than the one `used`, which was refused."""
+        """Read the key again; returns whether it differs from `used`, which was refused."""
         if self.value == used:
             try:
                 self.value = await asyncio.to_thread(self._checked)

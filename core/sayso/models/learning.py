@@ -1,4 +1,4 @@
-"""The parameters that a model refuses: learnt from its refusals, kept while the service runs.
+"""The parameters that a model refuses: learnt from its refusals, remembered by the process.
 
 For most models the accepted parameters are known by the model's name. If a refusal names another
 one, the same call is made without it, and from then on the parameter is left out.
@@ -17,7 +17,7 @@ from sayso.models.refusals import room_left
 log = logging.getLogger("sayso.models")
 
 _LEAST_ANSWER = 1024
-"""Tokens of an answer below which a conversation counts as too long, not the answer."""
+"""If a provider leaves fewer tokens than this for an answer, the conversation is too long."""
 
 
 class Learned:
@@ -35,25 +35,25 @@ class Learned:
         self.left_out = set(omit)
         """The keys that are not sent."""
         self.limit: int | None = None
-        """The most tokens of an answer that it takes, where a refusal told."""
+        """The largest answer that it allows, in tokens, if a refusal stated one."""
         self._model = model
         self._optional = tuple(optional)
         self._limits = limits
 
     def fitted(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """`body` without what the model does not take."""
+        """`body` without the parameters that the model refuses."""
         fitted = dict(body)
         for name in self.left_out:
             _drop(fitted, name.split("."))
         return fitted
 
     def bounded(self, wished: int | None) -> int | None:
-        """The bound of an answer, `wished` or what was learnt."""
+        """The limit of an answer: the smaller one of `wished` and the learnt one."""
         bounds = [bound for bound in (wished, self.limit) if bound is not None]
         return min(bounds, default=None)
 
     def learns(self, error: ModelError, sent: Mapping[str, Any]) -> bool:
-        """Whether the call that `error` refused may be made again, otherwise than `sent`."""
+        """Learn from `error`; returns whether the refused call can be made again, changed."""
         if error.kind in ("bad_request", "context") and self._shortens(error, sent):
             return True
         if error.kind != "bad_request":
@@ -68,7 +68,7 @@ class Learned:
         return True
 
     def _shortens(self, error: ModelError, sent: Mapping[str, Any]) -> bool:
-        """Learn the bound of an answer, if it was refused as too large."""
+        """Learn the limit of an answer, if the refusal says that the sent one is too large."""
         name = next((name for name in self._limits if _holds(sent, name)), None)
         wished = _value(sent, name) if name else None
         if name is None or not isinstance(wished, int):
@@ -87,7 +87,7 @@ class Learned:
 def _names(error: ModelError, name: str) -> bool:
     if error.parameter:
         return error.parameter == name or error.parameter.startswith(f"{name}.")
-    # Its last part, too: not all say where it stood.
+    # Also by its last part: some refusals name a nested parameter without its parents.
     forms = "|".join(re.escape(form) for form in {name, name.rpartition(".")[2], _camel(name)})
     return bool(re.search(rf"(?<![\w.])(?:{forms})(?!\w)", error.reason))
 

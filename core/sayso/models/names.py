@@ -1,4 +1,4 @@
-"""How models are named: `provider:id`, or an id alone where it says whose model it is."""
+"""Names of models: `provider:id`, or an id alone if its form tells the provider."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXTRAS: Mapping[str, str] = {
     ),
     "gemini": "gemini",
 }
-"""The providers of this repository, and the extra that brings each."""
+"""The providers of this repository, each with the extra that installs it."""
 
 _BARE: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"claude-"), "anthropic"),
@@ -51,11 +51,11 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
     "openai": ("gpt-6-sol", "gpt-6.1-terra", "gpt-5.5", "gpt-5.4-mini", "gpt-5", "gpt-4.1"),
     "gemini": ("gemini-3.8-flash", "gemini-4-argon", "gemini-3.1-pro-preview", "gemini-2.5-pro"),
 }
-"""Ids of models that many run, for who mistypes one."""
+"""Ids of widely used models, for suggestions after a typing error."""
 
 
 def split(spec: str) -> tuple[str, str]:
-    """The provider and the id in `spec`; of an id alone the provider that it tells."""
+    """The provider and the id in `spec`; the form of an id alone tells its provider."""
     text = spec.strip()
     for form, provider in _BARE:
         if form.match(text):
@@ -65,7 +65,7 @@ def split(spec: str) -> tuple[str, str]:
 
 
 def suggestion(spec: str, providers: Iterable[str]) -> str:
-    """The name that was probably meant by `spec`, quoted in a question; empty where none is."""
+    """A question for the end of an error, with the name that `spec` probably means; or empty."""
     provider, _, name = spec.strip().partition(":")
     if name and (meant := nearest(provider, providers)):
         return f"; did you mean '{meant}:{name}'?"
@@ -75,5 +75,5 @@ def suggestion(spec: str, providers: Iterable[str]) -> str:
 
 
 def nearest_model(provider: str, name: str) -> str:
-    """The id of a known model that was probably meant by `name`; empty where none is."""
+    """The id of a known model that was probably meant by `name`; empty if none is near."""
     return nearest(name, [known for known in _KNOWN.get(provider, ()) if known != name], 0.8) or ""

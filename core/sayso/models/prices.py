@@ -17,11 +17,11 @@ _NAMES: Mapping[str, str] = {
     "foundry": "anthropic",
     "xai": "x-ai",
 }
-"""The providers that the table has under another name."""
+"""Our names of providers that the table calls otherwise."""
 
 
 def price_table() -> Price:
-    """The prices; raises ConfigError where the table is not installed."""
+    """The price function; raises ConfigError if the table is not installed."""
     try:
         import genai_prices
     except ImportError:

@@ -17,14 +17,14 @@ from sayso.wire.lenient_json import encodable
 from sayso.wire.masking import MASK, Secrets
 
 LONGEST_REASON = 500
-"""Characters of a provider's words that are kept."""
+"""Characters of a provider's text that are kept."""
 LONGEST_BODY = 64 * 2**10
 """Bytes of a refusal's body that are read."""
 _KEYS = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|pplx|hf|key|ghp|glpat)[-_][\w*.-]{6,}|\bAIza[\w-]{20,}"
     r"|\bA(?:KIA|SIA)[0-9A-Z]{12,}|\beyJ[\w-]{10,}\.[\w.-]+|(?i:bearer)\s+[\w.~+/=-]{8,}"
 )
-"""Keys by the form that their makers give them: a provider may quote another one than was sent."""
+"""Forms of known keys: a provider may quote another key than the one that was sent."""
 _REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id")
 _TOO_LONG = re.compile(
     r"context[_ -]?(?:length|window|size|limit)|prompt is too long|too many (?:input )?tokens"
@@ -73,7 +73,7 @@ _KINDS: Mapping[int, ModelErrorKind] = {
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """The parts of a refusal's body; texts that it does not state are empty."""
+    """The parts of a refusal's body; a part that it does not state is empty."""
 
     message: str = ""
     parameter: str = ""
@@ -118,20 +118,20 @@ def kind_of(status: int, said: Said) -> ModelErrorKind:
 
 
 def hidden(text: str, secrets: Sequence[str]) -> str:
-    """`text` on one line of bounded length, without `secrets` and what has the form of a key."""
+    """`text` on one line of bounded length; `secrets` and all that looks like a key is masked."""
     known = [secret for secret in secrets if secret]
     bare = Secrets.of(known).hidden(text) if known else text
     return encodable(" ".join(_KEYS.sub(MASK, bare).split()))[:LONGEST_REASON]
 
 
 def request_id(headers: Mapping[str, str]) -> str:
-    """The number under which the provider knows a call; empty if it gave none."""
+    """The provider's id of the request; empty if it sent none."""
     found = next((headers[name] for name in _REQUEST_IDS if headers.get(name)), "")
     return found if re.fullmatch(r"[\w:.=+/-]{1,128}", found) else ""
 
 
 def room_left(reason: str) -> int | None:
-    """Tokens that an answer may have where input and wished answer together were too long."""
+    """The tokens left for an answer, if input and requested answer together were too long."""
     for form in _ROOM:
         if found := form.search(reason):
             return int(found["window"]) - int(found["input"])

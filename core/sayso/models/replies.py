@@ -18,13 +18,13 @@ def read_input(text: str) -> tuple[dict[str, Any], str | None]:
     """The arguments of a tool call, or `{}` and why they cannot be read; empty text is `{}`.
 
     Some servers send an empty object before the real one, the whole once more after its pieces,
-    or an object as JSON in JSON: each is what was meant.
+    or an object as JSON in JSON: all of these are accepted.
     """
     if not text.strip():
         return {}, None
     try:
         values = _values(text)
-        # Half a surrogate pair is no text: no request could carry it back to the provider.
+        # A lone surrogate cannot be encoded, so no request could send it back to the provider.
         (json.dumps(values, ensure_ascii=False) if "\\u" in text else text).encode()
     except (ValueError, RecursionError):
         return {}, "the arguments are not valid JSON"
@@ -37,7 +37,7 @@ def read_input(text: str) -> tuple[dict[str, Any], str | None]:
 
 
 def _values(text: str) -> list[Any]:
-    """The JSON values that stand one after another in `text`."""
+    """The JSON values in `text`, which may follow one another without a separator."""
     values, at = [], 0
     text = text.strip()
     while at < len(text):

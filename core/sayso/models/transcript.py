@@ -2,7 +2,7 @@
 
 Providers refuse a conversation that does not begin with the user, has a call without exactly one
 result directly after it, repeats an id, or has a blank text. `transcript` corrects each of these
-and loses no word: an outcome without its call becomes text.
+without losing text: a result without its call becomes text.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _Sent = tuple[str, str]
 
 
 class _Ids:
-    """The ids of one request, each once."""
+    """Unique ids for the calls of one request."""
 
     def __init__(self, length: int, form: IdForm | None) -> None:
         self._length = length
         self._form = form
         self.used: dict[str, int] = {}
-        """With the last number that was put behind each."""
+        """Each with the last number that was appended to it."""
 
     def fresh(self, call_id: str) -> str:
-        """An id that was not used, and is from now on."""
+        """An unused id; it counts as used from now on."""
         first = fresh = self._formed(call_id, "")
         while fresh in self.used:
             self.used[first] += 1
@@ -60,7 +60,7 @@ def transcript(
     """`turns` with valid ids and names, paired, alternating, beginning and ending with user.
 
     A turn with `raw[adapter]` is kept as it is, and may also stand last: it was paused. With
-    `tools` false, calls and results are told as text, since providers refuse them then. Ids have at
+    `tools` false, calls and results become text: without tools, providers refuse them. Ids have at
     most `id_length` characters, or are what `id_form` makes of them.
     """
     kept = [_readable(turn, adapter, tools) for turn in turns]

@@ -143,6 +143,15 @@ class Plugins:
         named = [getattr(active.plugin, name, ()) for active in self._active]
         return frozenset(path for paths in named for path in paths)
 
+    def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:
+        """The operations that the active plugins describe, by path and method."""
+        found: dict[str, dict[str, Any]] = {}
+        for active in self._active:
+            if (describe := getattr(active.plugin, "openapi_paths", None)) is not None:
+                for path, operations in describe(host).items():
+                    found.setdefault(path, {}).update(operations)
+        return found
+
     @property
     def page(self) -> str | None:
         """The page of the first active plugin that has one."""

@@ -33,6 +33,7 @@ BUILT_IN: Mapping[str, bool] = {
     "console": False,
     "approvals": False,
     "jwt": False,
+    "oidc": False,
     "notify": False,
     "slack": False,
     "limits": False,
@@ -42,6 +43,7 @@ BUILT_IN: Mapping[str, bool] = {
     "ui_stream": False,
     "agui": False,
     "resume": False,
+    "idempotency": False,
     "chat": False,
     "demo": False,
 }

@@ -4,10 +4,10 @@ code."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,6 +20,9 @@ from sayso.plugins.discovery import BUILT_IN, Choice, Installed, way_out
 from sayso.plugins.implementations import MEND
 from sayso.wire.canonical import copied
 from sayso.wire.traces import raised_at
+
+if TYPE_CHECKING:
+    from sayso.hosting import Host
 
 log = logging.getLogger("sayso.plugins")
 
@@ -35,7 +38,7 @@ class Plugin:
     - `public_paths`: paths of static files that are public: GET and HEAD of them are answered
       without authentication.
     - `signed_paths`: paths of the plugin's routes that are reached without authentication, since
-      the plugin itself checks a signature of each request.
+      the plugin itself checks a signature or a secret of each request.
     - `page`: the one of `public_paths` that a person should see first. `/` leads there, unless
       something else is served at `/`.
     """
@@ -56,6 +59,15 @@ class Plugin:
     def __init__(self, settings: BaseModel | None = None) -> None:
         self.settings = self.Settings() if settings is None else settings
         self.name = self.name or type(self).__name__.lower()
+
+    def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:
+        """The operations of this plugin's routes for `/openapi.json`, by path and by method in
+        small letters, as `paths` of OpenAPI has them.
+
+        It is called when somebody requests the document. Ids, path parameters and refusals of
+        every route are added.
+        """
+        return {}
 
 
 def made(choice: Choice, config: Config, given: object, seconds: float) -> object | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from sayso.commands.suggestions import SUGGEST_COMMANDS, read_suggestion
@@ -19,6 +20,7 @@ from sayso.policy import forbidden
 from sayso.tools import Tool
 from sayso.tools.results import ToolResult, images_of
 from sayso.turns.granted import run_granted
+from sayso.turns.journal import result_of
 from sayso.turns.output import Output
 from sayso.turns.proposals import Proposing
 from sayso.turns.request import Request
@@ -30,12 +32,20 @@ from sayso.wire.messages import Approval
 class RequestedCalls:
     """The calls of one model reply: some run at once, some become proposals."""
 
-    __slots__ = ("calls", "made", "out", "proposals", "request", "results", "said")
+    __slots__ = ("calls", "made", "number", "out", "proposals", "request", "results", "said")
 
     def __init__(
-        self, request: Request, calls: Sequence[Call], said: Turn, out: Output, made: int
+        self,
+        request: Request,
+        number: int,
+        calls: Sequence[Call],
+        said: Turn,
+        out: Output,
+        made: int,
     ) -> None:
         self.request = request
+        self.number = number
+        """The number of the reply in its turn."""
         self.calls = calls
         self.said = said
         self.out = out
@@ -92,6 +102,12 @@ class RequestedCalls:
         return [known[call.id] for call in self.calls if call.id in known]
 
     async def _run(self, call: Call, tool: Tool[..., Any]) -> Result:
+        if (journal := self.request.caller.journal) is None:
+            return await self._result(call, tool)
+        run = partial(self._result, call, tool)
+        return await result_of(journal, self.request, self.number, self.said, call, tool, run)
+
+    async def _result(self, call: Call, tool: Tool[..., Any]) -> Result:
         request = self.request
         if self.out.shows_status:
             words = f"Running {tool.name}"

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence, Set
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sayso.agent import Agent
@@ -33,6 +34,7 @@ from sayso.models import (
 from sayso.models.calling import events_of
 from sayso.models.usage import called
 from sayso.turns.ending import Answer, suspended
+from sayso.turns.journal import reply_of
 from sayso.turns.output import Output
 from sayso.turns.request import Request
 from sayso.turns.tool_calls import RequestedCalls
@@ -70,9 +72,16 @@ async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
     used: dict[str, int] = {}
     made = 0
     window = Window(engine.window, (system, context), tools, reads=request.caller.tools)
-    for _ in range(limits.model_calls):
+    for number in range(limits.model_calls):
         asked = [*turns, *transcript]
-        reply = await _answer(request, window, asked, system, context, cancelled, out)
+        ask = partial(_answer, request, window, asked, system, context, cancelled, out)
+        if (journal := request.caller.journal) is None:
+            reply = await ask()
+        else:
+            bound = bound_to(prefix or _prefix(request, system, context, tools), asked)
+            reply, kept = await reply_of(journal, request, number, bound, ask)
+            if kept:
+                _say_whole(out, reply.turn)
         said = reply.turn
         calls = [b for b in said.blocks if isinstance(b, Call) and request.caller.tools]
         if calls:
@@ -89,7 +98,7 @@ async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
             await _explain(out, _CUT if calls else _EMPTY.get(stop), always=bool(calls))
             return Answer(stop, settled)
         reading, calls = window.parted(calls)
-        requested = RequestedCalls(request, calls, said, out, made)
+        requested = RequestedCalls(request, number, calls, said, out, made)
         await requested.run()
         requested.results += map(window.read, reading)
         made = requested.made

@@ -8,6 +8,7 @@ interface.md, "Endpoints" and rule 7; design, section 10.
 """
 
 import os
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -60,6 +61,12 @@ class A2A(Plugin):
     def register_routes(self, host: Host) -> Router:
         """The adapter's routes."""
         return self._adapter(host).router()
+
+    def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:
+        """The operations of this plugin's routes."""
+        from sayso_a2a.described import openapi_paths
+
+        return openapi_paths()
 
     @hookimpl
     def lifespan(self, host: Host) -> AbstractAsyncContextManager[Any]:

@@ -6,7 +6,16 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from sayso import Busy, ErrorEvent, InvalidRequest, RequestError, StillRunning, Stopping
+from sayso import (
+    Busy,
+    ErrorEvent,
+    Failure,
+    InvalidRequest,
+    RequestError,
+    StillRunning,
+    Stopping,
+    TooMany,
+)
 
 
 class TaskUnknown(RequestError):
@@ -54,8 +63,12 @@ class PendingCalls(RequestError):
 _WHERE = re.compile(r"body\.messages\.\d+\.(data|content)([\w.]*): ")
 
 
-def refusal_of(event: ErrorEvent, pending: Sequence[str]) -> RequestError:
-    """The refusal that corresponds to an `error` event without an incident."""
+def refusal_of(
+    event: ErrorEvent, pending: Sequence[str], failure: Failure | None = None
+) -> RequestError:
+    """The refusal for an `error` event without an incident, and for its `failure`."""
+    if failure is not None and failure.status == 429:
+        return TooMany(event.error, failure.retry_after or 1.0, failure.code)
     match event.code:
         case "APPROVALS_PENDING":
             return PendingCalls(event.error, pending)

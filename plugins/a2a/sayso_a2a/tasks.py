@@ -215,7 +215,8 @@ class Tasks:
         # The turn has ended; a cancellation from now on does not change that.
         if turned.refused and turned.error is not None:
             await asyncio.shield(self._put_back(task, before, turned.error, keep))
-            raise refusal_of(turned.error, [p.id for p in proposals_of(task.messages)])
+            pending = [p.id for p in proposals_of(task.messages)]
+            raise refusal_of(turned.error, pending, turned.failure)
         after = ended(task, turned)
         if before is not None and waiting:
             after = left_waiting(before, turned, waiting)
@@ -258,6 +259,7 @@ class Tasks:
         try:
             async for event in stream:
                 turned.add(event)
+            turned.failure = stream.failure
         except asyncio.CancelledError:
             stream.stop()
             raise

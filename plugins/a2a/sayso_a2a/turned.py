@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sayso import AgentMessage, Done, ErrorEvent, Event, IntermittentUpdate, TextDelta, fold
+from sayso import (
+    AgentMessage,
+    Done,
+    ErrorEvent,
+    Event,
+    Failure,
+    IntermittentUpdate,
+    TextDelta,
+    fold,
+)
 from sayso_a2a.artifacts import Json, merged
 from sayso_a2a.incoming import KEY
 
@@ -25,6 +34,8 @@ class Turned:
         self.artifacts: list[Json] = []
         self.done: Done | None = None
         self.error: ErrorEvent | None = None
+        self.failure: Failure | None = None
+        """How the turn failed, with what its `error` event does not have."""
 
     def add(self, event: Event) -> None:
         """Add one event, in order."""

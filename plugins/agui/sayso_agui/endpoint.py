@@ -11,6 +11,7 @@ from sayso import (
     Approvals,
     Caller,
     ChatRequest,
+    Done,
     Event,
     Host,
     InvalidRequest,
@@ -113,6 +114,20 @@ class Runs:
             rows = await self._host.calls.standing(ids, caller)
             return b"".join(events.ask([*rows.values()]))
         return b"".join(events.of(event))
+
+
+class Connections(Runs):
+    """The ASGI application that a page asks after it was reloaded: it starts nothing."""
+
+    async def _run(
+        self, events: Events, run: RunInput, given: Read, caller: Caller
+    ) -> AsyncGenerator[bytes, None]:
+        ids = {id_: None for one in given.shown for id_ in one.ids}
+        rows = await self._host.calls.standing([*ids], caller)
+        events.know(ids, ())
+        pending = sorted((r for r in rows.values() if r.state == "PENDING"), key=lambda r: r.order)
+        yield b"".join(events.ask(pending))
+        yield b"".join(events.finish(Done("approval_required" if pending else "end_turn")))
 
 
 class Capabilities:

@@ -59,7 +59,11 @@ class Page:
         """Run with answers to interrupts."""
         return self.run(resume=list(entries), **fields)
 
-    def run(self, **fields: Any) -> list[Json]:
+    def connect(self) -> list[Json]:
+        """The request of a page that was reloaded with the messages that it kept."""
+        return self.run("/agui/connect")
+
+    def run(self, path: str = "/agui", **fields: Any) -> list[Json]:
         """One run; the events are checked for their order, too."""
         self.runs += 1
         sent: Json = {
@@ -73,7 +77,7 @@ class Page:
         }
         if self.version:
             sent["protocolVersion"] = self.version
-        answer = self.world.service.post("/agui", sent | fields, self.headers)
+        answer = self.world.service.post(path, sent | fields, self.headers)
         assert answer.status == 200, answer.text
         assert b"\r" not in answer.body and b": null" not in answer.body
         frames = [f for f in answer.text.split("\n\n") if f and not f.startswith(":")]

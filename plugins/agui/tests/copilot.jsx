@@ -3,7 +3,27 @@ import { HttpAgent } from "@ag-ui/client";
 import { CopilotChat, CopilotKitProvider, useInterrupt } from "@copilotkit/react-core/v2";
 import { createRoot } from "react-dom/client";
 
-const agents = { desk: new HttpAgent({ url: "/agui" }) };
+const kept = () => JSON.parse(localStorage.getItem("kept") ?? '{"messages": [], "state": {}}');
+
+// The chat connects its agent when it is shown: the page keeps what was said, the service knows what
+// of it is pending.
+class Desk extends HttpAgent {
+  connectAgent(...given) {
+    this.setMessages(kept().messages);
+    this.setState(kept().state);
+    return super.connectAgent(...given);
+  }
+  connect(input) {
+    return new HttpAgent({ url: `${this.url}/connect`, headers: this.headers }).run(input);
+  }
+}
+
+const desk = new Desk({ url: "/agui" });
+desk.subscribe({
+  onRunFinalized: ({ messages, state }) =>
+    localStorage.setItem("kept", JSON.stringify({ messages, state })),
+});
+const agents = { desk };
 
 function Card({ interrupt, resolve }) {
   return (

@@ -98,6 +98,30 @@ def test_a_text_while_a_call_waits_gets_the_interrupt_again(start: Start) -> Non
     assert page.text and page.world.deleted == [] and len(page.world.model.asks) == 1
 
 
+def test_a_reloaded_page_gets_the_interrupts_of_its_messages(start: Start) -> None:
+    page = Page(start(deletion("a", "b"), "Both."))
+    page.say("delete both")
+    before = page.interrupts
+    page.connect()
+    assert page.interrupts == before and len(page.events) == 2
+    page.world.decide(before[0]["id"], approve=True)
+    page.connect()
+    assert page.interrupts == before[1:]
+    page.resume(resolved(before[1]))
+    assert sorted(page.world.deleted) == ["a", "b"]
+    page.connect()
+    assert page.events[-1]["outcome"] == {"type": "success"} and len(page.world.model.asks) == 2
+
+
+def test_a_reloaded_page_finds_no_call_of_another_principal(start: Start) -> None:
+    auth = '[auth]\nscheme = "bearer"\ntokens = {ann = "a", bob = "b"}\n'
+    page = Page(start(deletion("a"), config=auth), Authorization="Bearer a")
+    page.say("delete a")
+    page.headers = {"Authorization": "Bearer b"}
+    page.connect()
+    assert not page.interrupts and page.events[-1]["outcome"] == {"type": "success"}
+
+
 def test_a_tools_message_is_neither_a_decision_nor_an_outcome(start: Start) -> None:
     page = Page(start(deletion("a"), "It is gone."))
     page.say("delete a")

@@ -50,14 +50,18 @@ def test_a_person_approves_and_rejects_in_copilotkits_chat(start: Start) -> None
         assert world.deleted == ["a"]
 
 
-def test_nothing_runs_when_copilotkits_chat_is_reloaded(start: Start) -> None:
-    # Without a runtime of its own it keeps no messages: the call waits on the console.
-    world = start(deletion("a"), "Welcome.")
+def test_a_person_approves_in_copilotkits_chat_after_a_reload(start: Start) -> None:
+    world = start(deletion("a"), "It is gone.", "Welcome.")
     with shown(_page(), world.service.url) as page:
         _say(page, "delete a")
         page.get_by_role("button", name="Approve", exact=True).wait_for()
         page.reload()
-        _say(page, "hello")
+        page.get_by_text("delete a", exact=True).wait_for()
+        _decide(page, "Approve", "It is gone.")
+        assert world.deleted == ["a"]
+        page.reload()
+        page.get_by_text("It is gone.").wait_for()
+        _say(page, "thanks")
         page.get_by_text("Welcome.").wait_for()
         assert page.get_by_role("button", name="Approve", exact=True).count() == 0
-        assert world.deleted == []
+        assert world.deleted == ["a"]

@@ -16,6 +16,9 @@
 design, section 6, "People".
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from starlette.routing import Route, Router
 
 from sayso import Host, Plugin, hookimpl
@@ -52,7 +55,13 @@ class Approvals(Plugin):
             "/approvals/{id}/withdraw": {"POST": inbox.withdraw},
         }
         routes = [
-            Route(path, Endpoint(host, path, handlers), methods=[*handlers])
+            Route(path, Endpoint(host, handlers), methods=[*handlers])
             for path, handlers in paths.items()
         ]
         return Router(routes)
+
+    def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:
+        """The operations of this plugin's routes."""
+        from sayso_approvals.described import openapi_paths
+
+        return openapi_paths()

@@ -3,13 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, NotRequired
 
-from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from sayso import GrantShown, ShownCall, ShownItem
+from sayso import GrantShown, ShownCall, ShownItem, openapi_operation, openapi_query, openapi_shape
 from sayso_approvals import bodies
-
-Operation = dict[str, Any]
 
 
 class Listed(TypedDict):
@@ -86,35 +83,30 @@ class Rows(TypedDict):
     gap: int
 
 
-def _query(name: str, text: str, **schema: Any) -> dict[str, Any]:
-    shape = schema or {"type": "string"}
-    return {"name": name, "in": "query", "required": False, "description": text, "schema": shape}
-
-
 _LIST = [
-    _query(
+    openapi_query(
         "state",
-        "the state, ALL, or DECIDED for all that is not PENDING; PENDING unless it is given",
+        "The state, ALL, or DECIDED for all that is not PENDING; PENDING unless it is given.",
     ),
-    _query("sort", "by when they expire, or the newest first", enum=["expires", "created"]),
-    _query("limit", "the most calls of the page", type="integer", minimum=1, maximum=100),
-    _query("cursor", "the `next` of the page before"),
-    _query("tool", "the name of the tool"),
-    _query("kind", "tool calls or commands alone", enum=["tool_call", "command"]),
-    _query("requester", "the principal, person or user that asked"),
-    _query("mine", "only what waits for the caller", type="boolean"),
-    _query("own", "only what the caller asked for", type="boolean"),
-    _query("rule", "the digest of the rule"),
-    _query("q", "a text in the name, input, description or intent"),
-    _query("created_after", "a time such as 2027-01-31T12:00:00Z", type="string"),
+    openapi_query("sort", "By when they expire, or the newest first.", enum=["expires", "created"]),
+    openapi_query("limit", "The most calls of the page.", type="integer", minimum=1, maximum=100),
+    openapi_query("cursor", "The `next` of the page before."),
+    openapi_query("tool", "The name of the tool."),
+    openapi_query("kind", "Tool calls or commands alone.", enum=["tool_call", "command"]),
+    openapi_query("requester", "The principal, person or user that asked."),
+    openapi_query("mine", "Only what waits for the caller.", type="boolean"),
+    openapi_query("own", "Only what the caller asked for.", type="boolean"),
+    openapi_query("rule", "The digest of the rule."),
+    openapi_query("q", "A text in the name, input, description or intent."),
+    openapi_query("created_after", "A time such as 2027-01-31T12:00:00Z.", type="string"),
 ]
 _WAIT = [
-    _query("wait", "seconds to wait for a change, at most 60", type="integer", minimum=0),
+    openapi_query("wait", "Seconds to wait for a change, at most 60.", type="integer", minimum=0),
     {
         "name": "If-None-Match",
         "in": "header",
         "required": False,
-        "description": "the ETag that is known: with `wait`, the answer comes when it is another",
+        "description": "The ETag that is known: with `wait`, the answer comes when it is another.",
         "schema": {"type": "string"},
     },
 ]
@@ -122,81 +114,209 @@ _RESUME = {
     "name": "Last-Event-ID",
     "in": "header",
     "required": False,
-    "description": "the id that came last: what has happened since comes first",
+    "description": "The id that came last: the events since then come first.",
     "schema": {"type": "string"},
 }
 _REFUSALS = {
-    "401": "the credentials are missing or wrong",
     "403": "AUTH_REQUIRED without authentication on an address that others reach; else AGENT, "
     "NOT_AN_APPROVER, OWN_REQUEST, NOT_THE_REQUESTER, NOT_A_PERSON or NOT_AN_AUDITOR; for "
-    "grants also GRANTS_OFF, QUORUM, DENIED, NOT_GRANTABLE or NOT_FOUND",
-    "404": "there is no such call for this caller",
-    "413": "the body is larger than limits.body",
-    "415": "the body is not application/json",
-    "422": "a parameter, the body or the decision is refused: approval_changed, "
-    "approval_expired, approval_conflict, approval_not_allowed, approval_reason_required",
-    "428": "an approval without `seen`",
-    "503": "BUSY: as many wait as may; LEDGER_UNAVAILABLE: nothing was recorded",
+    "grants also GRANTS_OFF, QUORUM, DENIED, NOT_GRANTABLE or NOT_FOUND.",
+    "404": "There is no such call for this caller.",
+    "413": "The body is larger than `limits.body`.",
+    "415": "The body is not `application/json`.",
+    "422": "A parameter, the body or the decision is refused: approval_changed, "
+    "approval_expired, approval_conflict, approval_not_allowed, approval_reason_required.",
+    "428": "An approval without `seen`.",
+    "503": "BUSY: as many wait as may; LEDGER_UNAVAILABLE: nothing was recorded.",
 }
-_PATHS: Mapping[tuple[str, str], tuple[str, Any, Any, list[dict[str, Any]]]] = {
-    ("/approvals", "GET"): ("Lists calls", Listed, None, _LIST),
-    ("/approvals/summary", "GET"): ("Counts what is open", Summary, None, []),
-    ("/approvals/log", "GET"): (
-        *("Reads the log, for auditors", Rows, None),
-        [_query("after", "the `next` of the page before")],
+_FIELDS: Mapping[str, str] = {
+    "address": "The network address, if it is known.",
+    "approved": "Whether the call was approved.",
+    "approve": "True approves the call, false rejects it.",
+    "approvers": "The people and groups that may approve the call.",
+    "approvals": "The calls.",
+    "arguments": "The arguments that calls must have.",
+    "at": "The time, in ISO 8601.",
+    "barred": "Why the caller may not approve the call; null if it may.",
+    "bound": "The agent, tool and place that an approval binds beside the input.",
+    "call": "The id of a recorded call whose tool, input, requester and context are meant.",
+    "chain": "The number of the chain.",
+    "claimed": "Whether the name is only claimed, and not proven by credentials.",
+    "client": "The program that asked.",
+    "comment": "A remark for the other approvers.",
+    "comments": "The remarks about the call, or their number.",
+    "context": "The fields of the platform context that calls must state.",
+    "counts": "The number of calls by state.",
+    "created": "When the object was made, in ISO 8601.",
+    "decision": "The decision; null while there is none.",
+    "decisions": "The decisions.",
+    "description": "The description of the tool.",
+    "digest": "The digest of the rule.",
+    "edited": "The input that runs, if an approver has changed it.",
+    "editable": "Whether an approver may change the input, or the names of the arguments.",
+    "ends": "When the grant ends, in ISO 8601.",
+    "entry": "The entry: its event and its fields.",
+    "error": "The error that this decision alone would get.",
+    "expires": "When the proposal expires, in ISO 8601.",
+    "finished": "When the call ended; null if it has not.",
+    "frozen": "The stop of all starts, or whether there is one.",
+    "gap": "The number of rows that a purge removed before they were read.",
+    "given": "The number of approvals so far.",
+    "grant": "The id of the standing grant that decided.",
+    "grants": "The standing grants.",
+    "hash": "The hash of this row.",
+    "holder": "The principal whose calls the grant allows.",
+    "id": "The id.",
+    "input": "The arguments of the call, or the command with its files.",
+    "input_begin": "The beginning of an input that is too long for a list.",
+    "input_description": "The meaning of each argument.",
+    "input_truncated": "Whether the input is too long for a list.",
+    "intent": "The sentence with which the agent explains why it wants the call.",
+    "k8s_namespace": "The namespace in Kubernetes.",
+    "links": "The addresses of what can be done with the call.",
+    "match": "How arguments are compared: whole, or by patterns.",
+    "mine": "Whether the call waits for the caller, or how many do.",
+    "mode": "`all` records all decisions or none, `each` records every one by itself.",
+    "more": "Whether there are further rows now.",
+    "name": "The name of the tool, or `command`.",
+    "needed": "The number of approvals that the call needs.",
+    "next": "The cursor of the following page.",
+    "not_requester": "Whether the requester may not approve.",
+    "oldest": "Since when the oldest call has waited for the caller.",
+    "output": "The outcome.",
+    "own": "Whether the caller asked for the call.",
+    "person": "The person, as the credentials prove.",
+    "platform_base_url": "The address of the platform.",
+    "preview": "The effect that the call would have, as the tool foretells it.",
+    "previous": "The hash of the row before.",
+    "principal": "The authenticated name of the requester.",
+    "protocol": "The protocol over which it came.",
+    "purged": "Whether the texts have been erased.",
+    "quorum": "The number of people who must approve.",
+    "reason": "The reason.",
+    "RuleShown.reason": "Whether a decision needs a reason.",
+    "results": "The results in the order of the decisions.",
+    "revision": "The number of the input: 1 is the proposed one.",
+    "revoked": "When the grant was revoked; null if it was not.",
+    "revoked_by": "The principal that revoked it.",
+    "rows": "The rows.",
+    "rule": "The rule that applied when the call was proposed.",
+    "run_within": "Seconds after an approval within which the call must start.",
+    "seconds": "How long the grant is valid.",
+    "seen": "The digest of what the approver was shown; send it back to approve exactly that.",
+    "seq": "The place of the row in its chain.",
+    "state": "The state.",
+    "status": "The HTTP status that this decision alone would get.",
+    "approval": "The call after the decision.",
+    "tenant_name": "The tenant.",
+    "text": "The text.",
+    "tool": "The name of the tool.",
+    "type": "A tool call or a command.",
+    "unattended": "Whether the service may start the call without its caller.",
+    "used": "The number of calls that the grant has allowed.",
+    "user": "The person who asked, by their own account.",
+    "uses": "The number of calls that the grant allows.",
+    "voted": "The approvals so far.",
+    "votes": "The approvals so far, and how many the call needs.",
+    "who": "The name of the person or program.",
+}
+_DECIDES = (
+    "A decision binds what `seen` names: read the call, show it to a person, and send its `seen` "
+    "back. An approval starts the call where its caller waits for it, or with the caller's next "
+    "request."
+)
+_PATHS: Mapping[tuple[str, str], tuple[str, str, Any, Any, list[dict[str, Any]]]] = {
+    ("/approvals", "get"): (
+        *("List calls", "A page of calls that exist for the caller; pending ones by default."),
+        *(Listed, None, _LIST),
     ),
-    ("/approvals/decisions", "POST"): ("Decides several", Results, bodies.DecisionsBody, []),
-    ("/approvals/freeze", "POST"): ("Stops all starts", Freeze, bodies.FreezeBody, []),
-    ("/approvals/grants", "GET"): ("Lists standing grants", Granted, None, []),
-    ("/approvals/grants", "POST"): ("Gives a standing grant", GrantShown, bodies.GrantBody, []),
-    ("/approvals/grants/{id}", "DELETE"): ("Revokes a standing grant", GrantShown, None, []),
-    ("/approvals/{id}", "GET"): (
-        "Shows one call, or waits for a change",
-        ShownCall,
-        None,
-        _WAIT,
+    ("/approvals/summary", "get"): (
+        *("Count open calls", "How many calls are in each open state, and how many wait for you."),
+        *(Summary, None, []),
     ),
-    ("/approvals/{id}/decision", "POST"): ("Decides", ShownCall, bodies.DecisionBody, []),
-    ("/approvals/{id}/comments", "POST"): ("Comments", ShownCall, bodies.CommentBody, []),
-    ("/approvals/{id}/withdraw", "POST"): ("Takes back", ShownCall, bodies.WithdrawBody, []),
+    ("/approvals/log", "get"): (
+        *("Read the log", "The ledger's log in its order; for principals that may audit."),
+        *(Rows, None, [openapi_query("after", "The `next` of the page before.")]),
+    ),
+    ("/approvals/decisions", "post"): (
+        *("Decide several calls", f"Up to a hundred decisions in one request. {_DECIDES}"),
+        *(Results, bodies.DecisionsBody, []),
+    ),
+    ("/approvals/freeze", "post"): (
+        *("Stop or allow all starts", "While starts are stopped, approved calls do not run."),
+        *(Freeze, bodies.FreezeBody, []),
+    ),
+    ("/approvals/grants", "get"): (
+        *("List standing grants", "The grants that exist for the caller, the newest first."),
+        *(Granted, None, []),
+    ),
+    ("/approvals/grants", "post"): (
+        *("Give a standing grant", "Equal calls of the holder then run without a decision each."),
+        *(GrantShown, bodies.GrantBody, []),
+    ),
+    ("/approvals/grants/{id}", "delete"): (
+        *("Revoke a standing grant", "It allows no further call; running calls go on."),
+        *(GrantShown, None, []),
+    ),
+    ("/approvals/{id}", "get"): (
+        *("Show one call", "The call with all its fields; with `wait`, when it has changed."),
+        *(ShownCall, None, _WAIT),
+    ),
+    ("/approvals/{id}/decision", "post"): (
+        *("Decide a call", _DECIDES),
+        *(ShownCall, bodies.DecisionBody, []),
+    ),
+    ("/approvals/{id}/comments", "post"): (
+        *("Add a comment", "A remark for the others who decide; the model does not get it."),
+        *(ShownCall, bodies.CommentBody, []),
+    ),
+    ("/approvals/{id}/withdraw", "post"): (
+        *("Withdraw a call", "The requester takes the call back; it can no longer be approved."),
+        *(ShownCall, bodies.WithdrawBody, []),
+    ),
+}
+_EXAMPLES: Mapping[str, Any] = {
+    "/approvals/{id}/decision": {"approve": True, "seen": "sha256:9f2c", "comment": "as planned"},
+    "/approvals/decisions": {
+        "mode": "each",
+        "decisions": [{"id": "8f0c", "approve": False, "reason": "not before Monday"}],
+    },
+    "/approvals/freeze": {"frozen": True, "reason": "incident 4711"},
+    "/approvals/grants": {
+        "tool": "restart_pod",
+        "arguments": {"name": "web-*"},
+        "match": "pattern",
+        "uses": 5,
+        "seconds": 3600,
+        "reason": "rollout of web",
+    },
+    "/approvals/{id}/comments": {"text": "the disk is at 92 %"},
+    "/approvals/{id}/withdraw": {"reason": "done by hand"},
 }
 
 
-def described(path: str, method: str) -> Operation:
-    """The operation object of a path, with its schemas inside."""
-    if path == "/approvals/events":
-        text = "What becomes of calls, as server-sent events"
-        content: Any = {"text/event-stream": {"schema": {"type": "string"}}}
-        return _operation(text, content, [_RESUME])
-    text, answer, body, parameters = _PATHS[path, method]
-    operation = _operation(text, _json(answer, "serialization"), parameters)
-    if body is not None:
-        operation["requestBody"] = {"required": True, "content": _json(body, "validation")}
-    return operation
-
-
-def _operation(text: str, content: Any, parameters: list[dict[str, Any]]) -> Operation:
-    responses: dict[str, Any] = {"200": {"description": "OK", "content": content}}
-    error = {"application/json": {"schema": {"type": "object"}}}
-    for status, why in _REFUSALS.items():
-        responses[status] = {"description": why, "content": error}
-    if any(one["name"] == "wait" for one in parameters):
-        responses["304"] = {"description": "nothing has changed"}
-    return {"summary": text, "parameters": parameters, "responses": responses}
-
-
-def _json(model: Any, mode: Any) -> dict[str, Any]:
-    """The content in JSON. A reference would point into another document, so the schema that it
-    names replaces it."""
-    schema = TypeAdapter(model).json_schema(mode=mode)
-    return {"application/json": {"schema": _whole(schema, schema.pop("$defs", {}))}}
-
-
-def _whole(part: Any, known: Mapping[str, Any]) -> Any:
-    if isinstance(part, list):
-        return [_whole(one, known) for one in part]
-    if not isinstance(part, dict):
-        return part
-    if "$ref" in part:
-        return _whole(known[part["$ref"].rpartition("/")[2]], known)
-    return {name: _whole(one, known) for name, one in part.items()}
+def openapi_paths() -> dict[str, dict[str, Any]]:
+    """The operations of the inbox, by path and method."""
+    events = openapi_operation(
+        "Follow the changes of calls",
+        "Server-sent events: each one is a change of a call that exists for the caller. After a "
+        "broken connection, `Last-Event-ID` brings what has happened since.",
+        answers={"type": "string", "description": "Server-sent events."},
+        media="text/event-stream",
+        parameters=[_RESUME],
+        refusals=_REFUSALS,
+    )
+    found: dict[str, dict[str, Any]] = {"/approvals/events": {"get": events}}
+    for (path, method), (summary, description, answer, body, parameters) in _PATHS.items():
+        made = found.setdefault(path, {})[method] = openapi_operation(
+            summary,
+            description,
+            answers=openapi_shape(answer, _FIELDS),
+            takes=openapi_shape(body, _FIELDS, "validation") if body is not None else None,
+            example=_EXAMPLES.get(path),
+            parameters=parameters,
+            refusals=_REFUSALS,
+        )
+        if parameters is _WAIT:
+            made["responses"]["304"] = {"description": "Nothing has changed."}
+    return found

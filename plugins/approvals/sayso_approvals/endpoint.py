@@ -7,7 +7,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sayso import Caller, Host, caller_of, check_access, standard_error
-from sayso_approvals.described import Operation, described
 from sayso_approvals.replies import reply
 
 PROTOCOL = "inbox"
@@ -15,17 +14,11 @@ Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 
 class Endpoint:
-    """Answers the methods of one path; `openapi` is what the document says of each."""
+    """Answers the methods of one path."""
 
-    def __init__(self, host: Host, path: str, handlers: Mapping[str, Handler]) -> None:
+    def __init__(self, host: Host, handlers: Mapping[str, Handler]) -> None:
         self.host = host
         self.handlers = handlers
-        self._path = path
-
-    @property
-    def openapi(self) -> Mapping[str, Operation]:
-        """The operation objects of the OpenAPI document, by method."""
-        return {method: described(self._path, method) for method in self.handlers}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 import unicodedata
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,9 +17,18 @@ from sayso_chat.client import Json
 from sayso_chat.talk import Proposal, listed
 from sayso_chat.text import outcome, show, title
 
+if TYPE_CHECKING:
+    from sayso_chat.markdown import Reply
+
 _GUTTER = 10
 _NARROWEST = _GUTTER + 5
 """Columns below which no line is cut to the terminal: the gutter and a wide character."""
+_MARGIN = "  "
+_WIDEST = 100
+"""Columns beyond which a reply is not set wider: long lines are hard to read."""
+_PATIENCE = 0.5
+"""Seconds without a further line of a reply until a status line says that it is being written."""
+WRITING = "Writing"
 _ERASE = "\r\x1b[2K"
 
 
@@ -33,6 +43,8 @@ class Screen:
         self._status = False
         self._in_line = False
         self._return = ""
+        self._reply: Reply | None = None
+        self._written = 0.0
 
     def event(self, event: Json) -> None:
         """Show one event of a turn; proposals are left to `proposal`."""
@@ -55,6 +67,16 @@ class Screen:
                 incident = event.get("incident")
                 self.error(f"{event.get('error')}" + (f" (incident {incident})" * bool(incident)))
 
+    def said(self, message: Json) -> None:
+        """Show a message of a conversation that goes on."""
+        text = str(message.get("content") or "")
+        if message.get("role") == "user":
+            for line in text.splitlines():
+                self.note(f"> {visible(line)}")
+        else:
+            self._text(text)
+            self.end_line()
+
     def line(self, text: str = "", **style: Any) -> None:
         """Write a line of its own; `text` is written unchanged."""
         self.end_line()
@@ -76,8 +98,12 @@ class Screen:
         """Show a status line that the next output replaces."""
         if not self.terminal or not text.strip():
             return
+        self._end_reply()
         if self._in_line:
             self._write("\n")
+        self._show_status(text)
+
+    def _show_status(self, text: str) -> None:
         first = visible(" ".join(text.split()), strict=True)
         # Leave room for the ^C that the terminal adds: if a line wraps, only its last part can be
         # erased.
@@ -88,6 +114,7 @@ class Screen:
 
     def end_line(self) -> None:
         """Leave the cursor at the start of a line, and no status line behind."""
+        self._end_reply()
         self._clear_status()
         self._write(visible(self._return))
         self._return = ""
@@ -107,16 +134,54 @@ class Screen:
         return shown.cut
 
     def _text(self, text: str) -> None:
-        self._clear_status()
         whole = self._return + text
         # The rest of this line end may follow with the next piece.
         self._return = "\r" if whole.endswith("\r") else ""
-        self._write(visible(whole.removesuffix("\r")))
+        shown = visible(whole.removesuffix("\r"))
+        if not self.terminal:
+            self._write(shown)
+            return
+        if self._reply is None:
+            # Only a terminal needs it, and it takes a while to import.
+            from sayso_chat.markdown import Reply
+
+            self._reply = Reply(min(self._width(), _WIDEST) - len(_MARGIN), colour=self.colour)
+            self._written = time.monotonic()
+        if lines := self._reply.add(shown):
+            self._inset(lines)
+        elif not self._status and time.monotonic() > self._written + _PATIENCE:
+            # Tables, for one, come as a whole.
+            self._show_status(WRITING)
+
+    def _end_reply(self) -> None:
+        if self._reply is not None:
+            rest = self._reply.add(visible(self._return)) + self._reply.end()
+            self._reply, self._return = None, ""
+            self._inset(rest)
+
+    def _inset(self, lines: Iterable[str]) -> None:
+        """Write lines behind a margin, so that no content can imitate a line of ours."""
+        self._clear_status()
+        self._write("".join(f"{_MARGIN}{line}".rstrip() + "\n" for line in lines))
+        self._written = time.monotonic()
 
     def _outcome(self, name: str, output: str) -> None:
         failed = output.startswith(("Error:", "Outcome unknown:"))
-        for line in outcome(name, output):
-            self.line(line, fg="red" if failed else "green")
+        head, *rest = outcome(name, output)
+        first, *more = _pieces(head, self._width() - 1)
+        self.line(first, fg="red" if failed else "green")
+        self._content("\n".join(["".join(more)] * bool(more) + rest))
+
+    def _content(self, text: str) -> None:
+        """Write lines that are not ours; on a terminal behind the margin."""
+        self.end_line()
+        lines = text.split("\n") if text else []
+        if self.terminal:
+            self._inset(
+                piece for line in lines for piece in _pieces(line, self._width() - len(_MARGIN) - 1)
+            )
+        else:
+            self._write("".join(f"{line}\n" for line in lines))
 
     def _done(self, event: Mapping[str, Any]) -> None:
         self.end_line()
@@ -128,7 +193,7 @@ class Screen:
         for link in links if isinstance(links, list) else []:
             if isinstance(link, dict):
                 said = visible(f"{link.get('description', '')}", strict=True)
-                self.line(f"{said} {visible(str(link.get('url')), strict=True)}".strip())
+                self._content(f"{said} {visible(str(link.get('url')), strict=True)}".strip())
 
     def _clear_status(self) -> None:
         if self._status:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from sayso import Host, Plugin, Principal, hookimpl
 from sayso_jwt.keys import Keys
-from sayso_jwt.tokens import Tokens
+from sayso_jwt.tokens import Expected, Tokens
 
 __all__ = ["Jwt"]
 
@@ -37,9 +37,12 @@ class Jwt(Plugin):
 
     def _made(self, host: Host) -> Tokens:
         if self._tokens is None:
-            config = host.config
-            where = config.auth.jwt.jwks or ""
+            config, said = host.config, host.config.auth.jwt
+            where = said.jwks or ""
             is_url = "://" in where
             keys = Keys(where if is_url else config.path("auth.jwt.jwks", where))
-            self._tokens = Tokens(config, keys)
+            # The core has checked that scheme "jwt" has both.
+            assert said.issuer and said.audience
+            claims = (said.name_claim, said.groups_claim, said.tenant_claim)
+            self._tokens = Tokens(Expected(said.issuer, said.audience, *claims), keys)
         return self._tokens

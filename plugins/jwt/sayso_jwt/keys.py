@@ -8,13 +8,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, build_opener
 
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
 from sayso import Busy, ConfigError
+from sayso_jwt.web import fetched, is_safe
 
 logger = logging.getLogger("sayso.jwt")
 FRESH = 600.0
@@ -24,10 +23,6 @@ STALE = 86_400.0
 PAUSE = 30.0
 """The shortest time in seconds between two fetches, so that tokens with unknown keys cause no more
 load at the issuer."""
-TIMEOUT = 10.0
-LARGEST = 2**20
-"""The largest size of a set of keys in bytes."""
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Key(NamedTuple):
@@ -40,29 +35,25 @@ class Key(NamedTuple):
     public: Any
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """The configuration names the address of the keys, and no answer may redirect to another
-    one."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-_opener = build_opener(_NoRedirects)
-
-
 class Keys:
-    """The keys at `where`. Several loops use them at once; blocking work runs on threads."""
+    """The keys at `where`. Several loops use them at once; blocking work runs on threads.
 
-    def __init__(self, where: str | Path) -> None:
+    `setting` is the name of `where` in errors.
+    """
+
+    def __init__(self, where: str | Path, setting: str = "auth.jwt.jwks") -> None:
         self._where = where
+        self._setting = setting
         self._keys: Sequence[Key] = ()
         self._fetched = self._tried = -STALE
         self._lock = threading.Lock()
         if isinstance(where, Path):
             self._load_file(where)
-        else:
-            _check(where)
+        elif not is_safe(where):
+            raise ConfigError(
+                f"{setting}: keys come from a file or over https://; anybody between here and "
+                "there could put others in their place"
+            )
 
     async def named(self, kid: str | None) -> Sequence[Key]:
         """The keys with this id, or all if a token names none; empty if the issuer has no such key.
@@ -91,34 +82,18 @@ class Keys:
                 self._keys = _keys(_read(self._where))
                 self._fetched = time.monotonic()
             except (OSError, ValueError) as error:
-                logger.warning("auth.jwt.jwks cannot be read: %s", error)
+                logger.warning("%s cannot be read: %s", self._setting, error)
 
     def _load_file(self, path: Path) -> None:
         try:
             self._keys = _keys(_read(path))
         except (OSError, ValueError) as error:
-            raise ConfigError(f"auth.jwt.jwks cannot be read: {str(path)!r}: {error}") from None
+            raise ConfigError(f"{self._setting} cannot be read: {str(path)!r}: {error}") from None
         self._fetched = time.monotonic()
 
 
-def _check(url: str) -> None:
-    parts = urlsplit(url)
-    safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
-    if not safe:
-        raise ConfigError(
-            "auth.jwt.jwks: keys come from a file or over https://; anybody between here and "
-            "there could put others in their place"
-        )
-
-
 def _read(where: str | Path) -> bytes:
-    if isinstance(where, Path):
-        return where.read_bytes()
-    with _opener.open(where, timeout=TIMEOUT) as answer:
-        body: bytes = answer.read(LARGEST + 1)
-    if len(body) > LARGEST:
-        raise ValueError(f"it has more than {LARGEST} bytes")
-    return body
+    return where.read_bytes() if isinstance(where, Path) else fetched(where)
 
 
 def _keys(text: bytes) -> Sequence[Key]:

@@ -1,7 +1,7 @@
 """The facts that a token proves about its bearer, or the reason why it is invalid."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jwt
 from jwt.exceptions import (
@@ -16,7 +16,7 @@ from jwt.exceptions import (
     PyJWTError,
 )
 
-from sayso import Config, Principal, Unauthenticated
+from sayso import Principal, Unauthenticated
 from sayso_jwt.keys import Key, Keys
 
 ALGORITHMS = (
@@ -27,61 +27,91 @@ ALGORITHMS = (
 tokens."""
 LEEWAY = 30.0
 """Seconds by which the clocks of the issuer and of this machine may differ."""
-_WHY: Mapping[type[PyJWTError], str] = {
+_TIMES: Mapping[type[PyJWTError], str] = {
     ExpiredSignatureError: "it has expired",
     ImmatureSignatureError: "it is not valid yet",
     InvalidIssuedAtError: "it was issued in the future",
-    InvalidAudienceError: "it is for another audience than auth.jwt.audience",
-    InvalidIssuerError: "its issuer is not auth.jwt.issuer",
+}
+_WHY: Mapping[type[PyJWTError], str] = {
+    **_TIMES,
+    InvalidAudienceError: "it is for another audience than {0.audience_setting}",
+    InvalidIssuerError: "its issuer is not {0.issuer_setting}",
     InvalidSignatureError: "its signature is not of the key that it names",
     InvalidKeyError: "its signature is not of the key that it names",
 }
 
 
+class Expected(NamedTuple):
+    """The issuer and the audience of valid tokens, the claims that describe their bearer, and the
+    names of the two settings in errors."""
+
+    issuer: str
+    audience: str
+    name_claim: str = "sub"
+    groups_claim: str = "groups"
+    tenant_claim: str | None = None
+    issuer_setting: str = "auth.jwt.issuer"
+    audience_setting: str = "auth.jwt.audience"
+
+
+class Refused(Unauthenticated):
+    """The token is not valid; `by_time`: a wrong clock may be the cause."""
+
+    def __init__(self, why: str, by_time: bool = False) -> None:
+        super().__init__(f"the token does not count: {why}")
+        self.why = why
+        self.by_time = by_time
+
+
 class Tokens:
     """Tokens of one issuer for one audience."""
 
-    def __init__(self, config: Config, keys: Keys) -> None:
-        self._settings = config.auth.jwt
+    def __init__(self, expected: Expected, keys: Keys) -> None:
+        self._expected = expected
         self._keys = keys
 
     async def principal(self, token: str) -> Principal:
-        """The principal of the token; raises Unauthenticated with the cause, never with the
-        token."""
+        """The principal of the token; raises Refused with the cause, never with the token."""
+        return self.named(await self.claims(token))
+
+    async def claims(self, token: str) -> Mapping[str, Any]:
+        """The claims of a valid token; raises Refused."""
         header = _header(token)
         keys = [key for key in await self._keys.named(header.get("kid")) if _fits(key, header)]
         if not keys:
-            raise _refused("the issuer publishes no key of that name and kind")
+            raise Refused("the issuer publishes no key of that name and kind")
         failed: PyJWTError | None = None
         for key in keys:
             try:
-                return self._named(self._claims(token, key))
+                return self._decoded(token, key)
             except PyJWTError as error:
                 failed = error
         assert failed is not None
-        raise _refused(_why(failed)) from None
+        why = _why(failed, self._expected)
+        raise Refused(why, by_time=type(failed) in _TIMES) from None
 
-    def _claims(self, token: str, key: Key) -> Mapping[str, Any]:
+    def _decoded(self, token: str, key: Key) -> Mapping[str, Any]:
         claims: Mapping[str, Any] = jwt.decode(
             token,
             key.public,
             algorithms=ALGORITHMS,
-            audience=self._settings.audience,
-            issuer=self._settings.issuer,
+            audience=self._expected.audience,
+            issuer=self._expected.issuer,
             leeway=LEEWAY,
             options={"require": ["exp", "iss", "aud", "sub"]},
         )
         return claims
 
-    def _named(self, claims: Mapping[str, Any]) -> Principal:
-        settings = self._settings
+    def named(self, claims: Mapping[str, Any]) -> Principal:
+        """The principal whom the claims describe; raises Refused if they name nobody."""
+        settings = self._expected
         name = _claim(claims, settings.name_claim)
         if not isinstance(name, str) or not name.strip():
-            raise _refused(f"its claim {settings.name_claim!r} names nobody")
+            raise Refused(f"its claim {settings.name_claim!r} names nobody")
         tenant = _claim(claims, settings.tenant_claim) if settings.tenant_claim else None
         if settings.tenant_claim and not (isinstance(tenant, str) and tenant):
             # Without a tenant its bearer would see the calls of all tenants.
-            raise _refused(f"its claim {settings.tenant_claim!r} names no tenant")
+            raise Refused(f"its claim {settings.tenant_claim!r} names no tenant")
         return Principal(
             name,
             issuer=claims["iss"],
@@ -95,9 +125,9 @@ def _header(token: str) -> Mapping[str, Any]:
     try:
         header: Mapping[str, Any] = jwt.get_unverified_header(token)
     except PyJWTError:
-        raise _refused("it is no JSON web token") from None
+        raise Refused("it is no JSON web token") from None
     if header.get("alg") not in ALGORITHMS:
-        raise _refused(f"it is not signed with one of {', '.join(ALGORITHMS)}")
+        raise Refused(f"it is not signed with one of {', '.join(ALGORITHMS)}")
     return header
 
 
@@ -123,11 +153,7 @@ def _texts(value: Any) -> list[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
-def _why(error: PyJWTError) -> str:
+def _why(error: PyJWTError, expected: Expected) -> str:
     if isinstance(error, MissingRequiredClaimError):
         return f"it lacks the claim {error.claim!r}"
-    return _WHY.get(type(error), "it is malformed")
-
-
-def _refused(why: str) -> Unauthenticated:
-    return Unauthenticated(f"the token does not count: {why}")
+    return _WHY.get(type(error), "it is malformed").format(expected)

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import httpx
+import httpx2
 import pytest
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.types import SendMessageRequest
+from google.protobuf.json_format import ParseDict
+from mcp import Client as McpClient
+from mcp.client.streamable_http import streamable_http_client
 from websockets.sync.client import connect
 
 from sayso import Agent, Call, Caller, Reply, Session, Text, TooMany, Turn, Usage, tool
 from sayso.testing import Answer, Served, scripted, user
 from sayso_limits import Limits
 from sayso_limits.rows import Limit, Used, give_back, take
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
+
+from ports import quiet_port
 
 TOKENS = {"ana": "t0ken-of-ana-that-is-long", "ben": "t0ken-of-ben-that-is-long"}
 CONFIG = '[auth]\nscheme = "bearer"\n[auth.tokens]\n' + "".join(
@@ -94,6 +106,51 @@ def test_the_limit_holds_on_every_protocol(sayso_served: Served) -> None:
 
     with pytest.raises(TooMany):
         asyncio.run(direct())
+
+
+MORE = f"""
+plugins = ["v2", "a2a", "mcp", "ui_stream"]
+[plugin.a2a]
+adapter = "both"
+[plugin.mcp]
+port = PORT
+transport = "streamable-http"
+{CONFIG}"""
+
+
+def test_agents_and_pages_are_refused_in_the_words_of_their_protocols(
+    sayso_served: Served,
+) -> None:
+    port = quiet_port()
+    agent = Agent(model=scripted(*["fine"] * 9), tools=[look])
+    service = sayso_served(agent, limits(rate=1), config=MORE.replace("PORT", str(port)))
+    ana = header("ana")
+    assert service.ask("hello", headers=ana).status == 200
+    assert refused(service.post("/a2a/tasks/send", {"message": "hello"}, ana))
+    part = {"type": "text", "text": "hello"}
+    page = {"id": "c1", "messages": [{"id": "m1", "role": "user", "parts": [part]}]}
+    shown = service.post("/ai/chat", page, ana).text
+    assert '"type":"error"' in shown and "try again in" in shown
+
+    async def of_mcp() -> Any:
+        async with httpx2.AsyncClient(headers=ana, timeout=20) as http:
+            connection = streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=http)
+            async with McpClient(connection) as client:
+                return await client.call_tool("look", {})
+
+    result = asyncio.run(of_mcp())
+    assert result.is_error and "try again in" in result.content[0].text
+
+    async def of_a2a() -> list[str]:
+        async with httpx.AsyncClient(headers=ana, timeout=20) as http:
+            said = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+            card = await A2ACardResolver(http, service.url).get_agent_card()
+            client = ClientFactory(ClientConfig(httpx_client=http, streaming=False)).create(card)
+            asked = ParseDict({"message": said}, SendMessageRequest())
+            return [str(each) async for each in client.send_message(asked)]
+
+    (task,) = asyncio.run(of_a2a())
+    assert "TASK_STATE_REJECTED" in task and "RATE_LIMITED" in task and "try again in" in task
 
 
 def test_services_that_share_a_store_share_the_counts(sayso_served: Served, tmp_path: Path) -> None:

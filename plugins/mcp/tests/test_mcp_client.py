@@ -18,7 +18,7 @@ import anyio
 import mcp_types as types
 import pytest
 from mcp.shared.message import SessionMessage
-from npm_programs import FILESYSTEM, program
+from mcp_programs import FILESYSTEM, program
 
 from ports import quiet_port
 from sayso import (

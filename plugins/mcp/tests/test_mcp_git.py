@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pip_programs import git_server
+from mcp_programs import git_server
 
 from sayso import Agent, Call, Result
 from sayso.testing import scripted, served

@@ -16,8 +16,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from npm_programs import script
-from pip_programs import old_client
+from mcp_programs import old_client, script
 from test_mcp_old_clients import ran
 
 from sayso import Agent, AudioContent, ImageContent, RequestContext, ResourceContent, ToolResult

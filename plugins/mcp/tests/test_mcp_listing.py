@@ -13,8 +13,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 from mcp import Client
-from npm_programs import script
-from pip_programs import old_client
+from mcp_programs import old_client, script
 from pydantic import BaseModel, Field, computed_field
 from test_mcp_old_clients import ran
 from typing_extensions import TypedDict

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from npm_programs import CONFORMANCE, INSPECTOR, program
+from mcp_programs import CONFORMANCE, INSPECTOR, program
 
 ROOT = Path(__file__).parents[3]
 AGENT = "examples/mcp_conformance/agent.py:agent"

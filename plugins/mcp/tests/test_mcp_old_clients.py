@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from npm_programs import script
-from pip_programs import old_client
+from mcp_programs import old_client, script
 
 POD = json.dumps({"name": "web-1"})
 NODE = Path(__file__).with_name("old_client.mjs")

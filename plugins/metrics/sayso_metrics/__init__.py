@@ -7,7 +7,7 @@ On the service's own port it needs what every route needs of its caller; on a po
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from sayso import Host, Observer, Plugin, hookimpl
+from sayso import Host, Observer, Plugin, hookimpl, openapi_operation
 
 if TYPE_CHECKING:
     from sayso_metrics.exposition import Exposition
@@ -62,6 +62,16 @@ class Metrics(Plugin):
     def register_routes(self, host: Host) -> Router | None:
         """The route, without a port of its own."""
         return None if self.settings.port is not None else Router([self._route()])
+
+    def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:
+        """The operation of the route."""
+        scrape = openapi_operation(
+            "Read the metrics",
+            "The metrics of all workers, in the text form of Prometheus.",
+            answers={"type": "string", "description": "One sample a line."},
+            media="text/plain",
+        )
+        return {self.settings.path: {"get": scrape}}
 
     @hookimpl
     @asynccontextmanager

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from sayso import Backlog, Host, __version__
@@ -28,18 +30,30 @@ class Exposition:
         self._own = CollectorRegistry()
         self.values = Values(host, self._own)
         self._read_at = -KEPT
-        self._backlog = Backlog(0, 0, 0.0)
-        shared = CollectorRegistry()
-        self._of_ledger = shared
+        self._backlog: Backlog | None = None
+        self._of_ledger = CollectorRegistry()
+        # No gauges of the library: with several workers it would write them into the shared folder,
+        # and each would be exposed a second time from there.
+        self._of_ledger.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """The numbers that every process reads from the ledger, or has from the configuration."""
         one = "The same number from all workers and replicas: take the maximum, never the sum."
-        self._state = Gauge("sayso_approvals", f"Calls by state. {one}", ["state"], registry=shared)
-        self._oldest = Gauge(
-            "sayso_approval_oldest_pending_seconds", f"The oldest. {one}", registry=shared
-        )
-        ttl = Gauge("sayso_approval_ttl_seconds", "How long a call may wait.", registry=shared)
-        ttl.set(host.config.approvals.ttl)
-        info = Gauge("sayso_build_info", "The service.", ["version", "agent"], registry=shared)
-        info.labels(__version__, host.agent.name).set(1)
+        if self._backlog is not None:
+            state = GaugeMetricFamily("sayso_approvals", f"Calls by state. {one}", labels=["state"])
+            state.add_metric(["pending"], self._backlog.pending)
+            state.add_metric(["approved"], self._backlog.approved)
+            yield state
+            yield GaugeMetricFamily(
+                "sayso_approval_oldest_pending_seconds",
+                f"The oldest. {one}",
+                self._backlog.oldest,
+            )
+        ttl = self._host.config.approvals.ttl
+        yield GaugeMetricFamily("sayso_approval_ttl_seconds", "How long a call may wait.", ttl)
+        info = GaugeMetricFamily("sayso_build_info", "The service.", labels=["version", "agent"])
+        info.add_metric([__version__, self._host.agent.name], 1)
+        yield info
 
     async def text(self) -> bytes:
         """All metrics in the text form of Prometheus."""
@@ -68,6 +82,3 @@ class Exposition:
         except Exception:
             # The errors of the store have a metric of their own.
             return
-        self._state.labels("pending").set(self._backlog.pending)
-        self._state.labels("approved").set(self._backlog.approved)
-        self._oldest.set(self._backlog.oldest)

@@ -27,7 +27,9 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def samples(text: str) -> Samples:
-    """The samples of an exposition, by name and labels."""
+    """The samples of an exposition, by name and labels; each name is introduced once."""
+    introduced = [line.split()[2] for line in text.splitlines() if line.startswith("# HELP")]
+    assert sorted(introduced) == sorted(set(introduced))
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)

@@ -9,8 +9,9 @@ The agent takes the place of a model: its name is the model's. Its gated calls a
 Chat Completions cards that name the page where a person decides.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from pydantic import Field, field_validator
 from starlette.routing import Route, Router
@@ -70,8 +71,15 @@ class OpenAIAPI(Plugin):
         ):
             router.routes.append(Route(path, Endpoint(host, answer), methods=[method]))
         every = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-        router.routes.append(Route("/v1/{rest:path}", Endpoint(host, nothing_here), methods=every))
+        rest = Endpoint(host, nothing_here)
+        router.routes.append(Route("/v1/{rest:path}", rest, methods=every, include_in_schema=False))
         return router
+
+    def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:
+        """The operations of this plugin's routes."""
+        from sayso_openai_api.described import openapi_paths
+
+        return openapi_paths(host)
 
     @hookimpl
     @asynccontextmanager

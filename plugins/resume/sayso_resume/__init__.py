@@ -9,18 +9,33 @@ frame `{"resume": "ID", "after": N}`. Reading starts nothing: no turn, no model 
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
+from typing import Annotated, Any, Self
 
+from pydantic import Field, SecretStr, model_validator
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from sayso import Host, InvalidRequest, Plugin, StreamUnknown, caller_of, hookimpl, standard_error
+from sayso import (
+    Host,
+    InvalidRequest,
+    Plugin,
+    StreamUnknown,
+    caller_of,
+    hookimpl,
+    openapi_operation,
+    openapi_query,
+    standard_error,
+)
+from sayso_resume.machines import Machines
 from sayso_resume.neighbours import Neighbours
 
 __all__ = ["Resume"]
 
+Address = Annotated[str, Field(pattern=r"^(?:[^\s:\[\]]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$")]
+_COUNT: Mapping[str, Any] = {"type": "integer", "minimum": 0, "default": 0}
 HEADERS: Mapping[str, str] = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
@@ -30,6 +45,25 @@ class Resume(Plugin):
     name = "resume"
     active_by_default = False
 
+    class Settings(Plugin.Settings):
+        """`[plugin.resume]`, where other machines serve the same agent."""
+
+        listen: Address | None = None
+        """`HOST:PORT`, on a private network, where this machine answers the others; its streams are
+        not encrypted there."""
+        peers: list[Address] = []
+        """`HOST:PORT` of each machine; a name stands for all of its addresses."""
+        key: SecretStr | None = None
+        """The same on all machines, at least 32 characters: only they get streams."""
+
+        @model_validator(mode="after")
+        def _belong_together(self) -> Self:
+            if not bool(self.listen) == bool(self.peers) == bool(self.key):
+                raise ValueError("'listen', 'peers' and 'key' are needed together")
+            if self.key and len(self.key.get_secret_value()) < 32:
+                raise ValueError("'key' must have at least 32 characters")
+            return self
+
     @hookimpl
     def register_routes(self, host: Host) -> Router:
         """The path; from now on requests may ask for their streams to be kept."""
@@ -38,10 +72,30 @@ class Resume(Plugin):
         router.routes.append(Route("/api/chat-stream/{id}", _Rest(host), methods=["GET"]))
         return router
 
+    def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:
+        """The operation of the path."""
+        rest = openapi_operation(
+            "Continue reading a stream",
+            "The lines of a stream after the first `after` ones. Reading starts nothing: no turn, "
+            "no model call, no decision.",
+            answers={"type": "object", "description": "One event a line, as in the stream."},
+            media="application/x-ndjson",
+            parameters=[openapi_query("after", "The number of lines that you have.", **_COUNT)],
+            refusals={
+                "404": "There is no such stream for this caller.",
+                "410": "Lines that you lack are no longer kept.",
+                "422": "`after` is no number.",
+            },
+        )
+        return {"/api/chat-stream/{id}": {"get": rest}}
+
     @hookimpl
     def lifespan(self, host: Host) -> AbstractAsyncContextManager[None]:
-        """Find the streams of the machine's other processes, and answer them."""
-        return Neighbours(host).answering()
+        """Find the streams of other processes and machines, and answer them."""
+        given, machines = self.settings, None
+        if given.listen and given.key:
+            machines = Machines(given.listen, given.peers, given.key.get_secret_value())
+        return Neighbours(host, machines).answering()
 
 
 class _Rest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +15,7 @@ from sayso.testing import user
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
 
 from environments import serving
+from ports import quiet_port
 
 AGENT = """
 import os
@@ -24,6 +26,12 @@ def agent(messages, context):
 """
 CONFIG = 'agent = "agent.py:agent"\nplugins = ["v2", "resume"]\n'
 ID = "a-stream-of-these-processes"
+MACHINE = """
+[plugin.resume]
+listen = "127.0.0.1:{own}"
+peers = ["127.0.0.1:{one}", "127.0.0.1:{two}"]
+key = "a-key-that-all-machines-of-it-have"
+"""
 
 
 @pytest.mark.slow
@@ -42,3 +50,21 @@ def test_every_worker_process_reads_the_stream_of_one() -> None:
             sent = service.ask(user("hello"), stream=True, resumable=ID).events
             for _ in range(40):
                 assert service.get(f"/api/chat-stream/{ID}").events == sent
+
+
+@pytest.mark.slow
+def test_every_worker_process_of_another_machine_reads_it_too() -> None:
+    one, two = quiet_port(), quiet_port()
+    with TemporaryDirectory(prefix="sayso-") as name, ExitStack() as stack:
+        services = []
+        for own in (one, two):
+            folder = Path(name) / str(own)
+            folder.mkdir()
+            (folder / "agent.py").write_text(AGENT, "utf-8")
+            machine = MACHINE.format(own=own, one=one, two=two)
+            (folder / "sayso.toml").write_text(CONFIG + machine, "utf-8")
+            service = serving(Path(sys.executable), folder, "--workers", "2")
+            services.append(stack.enter_context(service))
+        sent = services[0].ask(user("hello"), stream=True, resumable=ID).events
+        for _ in range(40):
+            assert services[1].get(f"/api/chat-stream/{ID}").events == sent

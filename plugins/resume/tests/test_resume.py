@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,8 +15,13 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
-from sayso import Agent, Call, tool
+from sayso import Agent, Call, StartupError, tool
 from sayso.testing import Service, scripted, served, user
+from sayso_resume.machines import Machines
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
+
+from ports import quiet_port
 
 ID = "a-stream-of-this-test"
 CONFIG = 'plugins = ["v2", "resume"]\n[server]\nhost = "127.0.0.1"\n'
@@ -181,3 +188,57 @@ def test_a_stream_is_read_on_at_another_process_of_the_machine(
         assert json.loads(socket.recv(30)) == found[-1]
     assert second.get("/api/chat-stream/another-stream-of-it").status == 404
     assert gate.runs == 1
+
+
+MACHINE = """
+[plugin.resume]
+listen = "127.0.0.1:{own}"
+peers = ["127.0.0.1:{one}", "127.0.0.1:{two}"]
+key = "{key}"
+"""
+KEY = "a-key-that-all-machines-of-it-have"
+
+
+def machines(start: Start, *steps: Any, keys: tuple[str, str] = (KEY, KEY)) -> list[Service]:
+    """Two services with nothing in common but the ports, and maybe the key."""
+    one, two = quiet_port(), quiet_port()
+    given = [
+        MACHINE.format(own=own, one=one, two=two, key=key)
+        for own, key in zip((one, two), keys, strict=True)
+    ]
+    return [start(*steps, config=CONFIG + each) for each in given]
+
+
+def test_a_stream_is_read_on_at_another_machine(start: Start, gate: Gate) -> None:
+    first, second = machines(start, ["One.", WAIT], "Done waiting.")
+    begin_and_leave(first, gate)
+    found: list[Any] = []
+    reader = threading.Thread(target=lambda: found.extend(rest(second, after=1)))
+    reader.start()
+    gate.open.set()
+    reader.join(30)
+    assert found[-1]["type"] == "done" and found == rest(first, after=1) == rest(second, after=1)
+    assert second.get("/api/chat-stream/another-stream-of-it").status == 404
+    assert gate.runs == 1
+
+
+def test_a_machine_with_another_key_gets_nothing(start: Start, gate: Gate) -> None:
+    gate.open.set()
+    first, second = machines(start, "Hello.", keys=(KEY, KEY[::-1]))
+    first.stream("hello", resumable=ID)
+    assert second.get(f"/api/chat-stream/{ID}").status == 404
+
+
+def test_a_proof_of_the_key_counts_once_and_soon() -> None:
+    machine = Machines("127.0.0.1:1", [], KEY)
+    stated = json.dumps({"at": time.time(), "once": "x"}).encode()
+    proof = machine._proof(stated)
+    assert machine._holds(proof, stated) and not machine._holds(proof, stated)
+    old = json.dumps({"at": time.time() - 61, "once": "x"}).encode()
+    assert not machine._holds(machine._proof(old), old)
+    assert not machine._holds(b"", b"")
+
+
+def test_the_settings_of_machines_are_needed_together(start: Start) -> None:
+    with pytest.raises(StartupError, match="needed together"):
+        start("Hello.", config=CONFIG + '[plugin.resume]\nlisten = "127.0.0.1:9"\n')

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -65,6 +65,12 @@ class Slack(Plugin):
                 Route(INTERACTIONS, endpoints.interactions, methods=["POST"]),
             ]
         )
+
+    def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:
+        """The operations of this plugin's routes."""
+        from sayso_slack.described import openapi_paths
+
+        return openapi_paths(EVENTS, INTERACTIONS)
 
     def channels(self, host: Host) -> dict[str, Any]:
         """The channels of the outbox of the plugin `notify`."""

@@ -9,8 +9,9 @@
 The id of a call, and of the question whether to run it, is the ledger's.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from pydantic import Field
 from starlette.routing import Route, Router
@@ -49,6 +50,12 @@ class UIStream(Plugin):
             router.routes.append(Route(f"{path}/{{chat}}/stream", chat.again, methods=["GET"]))
             router.routes.append(Route(f"{path}/{{chat}}/stop", chat.stop, methods=["POST"]))
         return router
+
+    def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:
+        """The operations of this plugin's routes."""
+        from sayso_ui_stream.described import openapi_paths
+
+        return openapi_paths(self.settings.path)
 
     @hookimpl
     @asynccontextmanager

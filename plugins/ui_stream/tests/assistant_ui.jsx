@@ -32,8 +32,13 @@ const message = (role) => () => (
 );
 const components = { UserMessage: message("user"), AssistantMessage: message("assistant") };
 
+// The page keeps its messages in the browser's storage, as that of useChat does.
+const kept = JSON.parse(localStorage.getItem("messages") ?? "[]");
+
 function Page() {
   const runtime = useChatRuntime({
+    messages: kept,
+    onFinish: ({ messages }) => localStorage.setItem("messages", JSON.stringify(messages)),
     transport: new AssistantChatTransport({ api: "/ai/chat" }),
     sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses,
   });

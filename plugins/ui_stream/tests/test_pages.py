@@ -106,6 +106,23 @@ def test_a_person_approves_and_rejects_on_a_page_of_assistant_ui(start: Start) -
 
 
 @pytest.mark.slow
+def test_a_person_approves_on_a_page_of_assistant_ui_after_a_reload(start: Start) -> None:
+    world = start(deletion("a"), "It is gone.", "Welcome.")
+    with shown(_assistant_ui(), world.service.url) as page:
+        say(page, "delete a")
+        page.get_by_role("button", name="Approve").wait_for()
+        page.reload()
+        assert page.get_by_label("assistant").count() == 1
+        _decide(page, "Approve", "It is gone.")
+        assert world.deleted == ["a"]
+        page.reload()
+        say(page, "thanks")
+        page.get_by_text("Welcome.").wait_for()
+        assert page.get_by_role("button").count() == 0
+        assert world.deleted == ["a"]
+
+
+@pytest.mark.slow
 def test_a_text_meanwhile_asks_again_on_a_page_of_assistant_ui(start: Start) -> None:
     world = start(deletion("a"), "It is gone.")
     with shown(_assistant_ui(), world.service.url) as page:

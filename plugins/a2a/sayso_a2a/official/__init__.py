@@ -161,7 +161,8 @@ class Official:
             router.routes.append(Route(JWKS, self._jwks, methods=["GET"]))
         rpc_app = Mended(_endpoint(rpc[0].endpoint), rest=False, **bounds)
         for path in (RPC, f"{RPC}/"):
-            router.routes.append(Route(path, rpc_app, methods=["POST"]))
+            shown = path == RPC
+            router.routes.append(Route(path, rpc_app, methods=["POST"], include_in_schema=shown))
         # The SDK's routes end in a mount that matches every path, so they get a router of their
         # own.
         mount = Mount(REST, Router(rest, redirect_slashes=False))

@@ -1,7 +1,9 @@
-// The token that a service with authentication asks for; it stays in this tab.
+// Signing in: by a token, which stays in this tab, or at the identity provider of the service.
 
+import { agent } from "./agent.js";
 import { again, isRunning } from "./conversation.js";
-import { TOKEN } from "./service.js";
+import { parse } from "./json.js";
+import { request, TOKEN } from "./service.js";
 import { byId } from "./text.js";
 
 export const on = { changed() {} };
@@ -19,8 +21,30 @@ export function askToken(thenAnswer) {
   if (form.hidden) {
     form.hidden = false;
     byId("token").focus();
+    offerProvider();
   }
 }
+
+// Where the service has an identity provider, people sign in there, and come back to this view.
+async function offerProvider() {
+  const response = await request("login/provider").catch(() => undefined);
+  if (!response?.ok) return;
+  const { name, tokens } = parse(await response.text());
+  const go = byId("provider-go");
+  go.textContent = `Sign in with ${name}`;
+  byId("provider").hidden = false;
+  for (const id of ["token-label", "token-row"]) byId(id).hidden = !tokens;
+  byId("token-label").textContent = "Or use a token";
+  byId("token-use").classList.remove("primary");
+  if (agent.you) tell("Your session has ended. What you have written is kept.");
+  else if (!tokens) tell("");
+  if (!byId("token").value) go.focus();
+}
+
+byId("provider-go").addEventListener("click", () => {
+  const { pathname, search, hash } = location;
+  location.assign(`login?to=${encodeURIComponent(pathname + search + hash)}`);
+});
 
 // A turn begins, by hand perhaps: none waits for the token any more.
 export function begun() {
@@ -60,15 +84,24 @@ export function signedIn() {
   // A form that goes takes the focus with it, and nobody's keys would reach anything.
   if (form.contains(document.activeElement)) byId("text").focus();
   form.hidden = true;
-  byId("forget").hidden = sessionStorage.getItem(TOKEN) === null;
+  byId("forget").hidden = sessionStorage.getItem(TOKEN) === null && !agent.login;
   if (resume && !isRunning()) {
     resume = false;
     again();
   }
 }
 
-export function forget() {
+// Forget the token, or end the session, also at the identity provider: the address to go to then,
+// "" for none; undefined where the service is out of reach and the session goes on.
+export async function forget() {
+  let to = "";
+  if (agent.login && sessionStorage.getItem(TOKEN) === null) {
+    const response = await request("logout", { method: "POST" }).catch(() => undefined);
+    if (!response?.ok) return undefined;
+    ({ to } = parse(await response.text()));
+  }
   sessionStorage.removeItem(TOKEN);
   on.changed();
   byId("token-note").textContent = "It stays in this tab and is forgotten with it.";
+  return to;
 }

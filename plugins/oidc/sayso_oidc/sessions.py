@@ -1,0 +1,91 @@
+"""Sessions of people who have signed in: encrypted notes in the approvals store, so that each
+process on the store knows them, on whichever machine."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import time
+from functools import partial
+from hashlib import sha256
+from typing import NamedTuple
+
+from cryptography.fernet import Fernet
+
+from sayso import Host, Notes, Principal
+
+_NOTES = "oidc:"
+_SWEEP = 3_600.0
+_FIELDS = ("issuer", "subject", "tenant")
+
+
+class Session(NamedTuple):
+    """The principal, and the ID token that names the session to the provider as it ends."""
+
+    principal: Principal
+    id_token: str
+
+
+class Sessions:
+    """The sessions of one service, each for `life` seconds.
+
+    The cookie has the id of a session; the store has the digest of that id and what only the id
+    decrypts, so that a reader of the store can neither use nor read a session.
+    """
+
+    def __init__(self, host: Host, life: float) -> None:
+        self._host = host
+        self._life = life
+        self._swept = -_SWEEP
+
+    async def begin(self, principal: Principal, id_token: str) -> str:
+        """The id of a new session."""
+        id_ = secrets.token_urlsafe(32)
+        said = {name: getattr(principal, name) for name in _FIELDS}
+        said |= {"name": str(principal), "groups": sorted(principal.groups), "token": id_token}
+        text = _box(id_).encrypt(json.dumps(said).encode()).decode()
+        late = time.monotonic() - self._swept > _SWEEP
+        await self._host.record.notes(partial(self._put, name=_name(id_), text=text, sweeps=late))
+        if late:
+            self._swept = time.monotonic()
+        return id_
+
+    async def found(self, id_: str) -> Session | None:
+        """The session of that id; None if it has ended."""
+        text = await self._host.record.notes(partial(_valid, name=_name(id_)))
+        if text is None:
+            return None
+        said = json.loads(_box(id_).decrypt(text))
+        token = said.pop("token")
+        # A person has signed in at the provider; [auth.principals] may say otherwise.
+        return Session(Principal(said.pop("name"), kind="person", **said), token)
+
+    async def end(self, id_: str) -> None:
+        """End the session at once, in all processes."""
+        await self._host.record.notes(lambda notes: notes.put(_name(id_), None))
+
+    def _put(self, notes: Notes, name: str, text: str, sweeps: bool) -> None:
+        if sweeps:
+            for other, old in notes.find(_NOTES).items():
+                if _ends(old) < notes.now:
+                    notes.put(other, None)
+        notes.put(name, f"{notes.now + self._life:.0f} {text}")
+
+
+def _valid(notes: Notes, name: str) -> str | None:
+    note = notes.find(name).get(name)
+    return note.partition(" ")[2] if note is not None and _ends(note) > notes.now else None
+
+
+def _ends(note: str) -> float:
+    return float(note.partition(" ")[0])
+
+
+def _name(id_: str) -> str:
+    return _NOTES + sha256(id_.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _box(id_: str) -> Fernet:
+    key = sha256(b"session:" + id_.encode("utf-8", "surrogateescape")).digest()
+    return Fernet(base64.urlsafe_b64encode(key))
