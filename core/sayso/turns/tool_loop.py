@@ -64,7 +64,7 @@ async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
         context = "\n\n".join([text for text in [context, *added] if text])
     system, tools = agent.system_prompt, [*agent.definitions] if request.caller.tools else []
     # Only suspended turns need the digest.
-    prefix = _prefix(request, system, context, tools) if request.involved else ""
+    prefix = _prefix(request, system, context, tools) if settled.decided.turns else ""
     if any(message.data and message.data.model_extra for message in request.seen.messages):
         checked(request.seen.messages, engine.model, limits.attachment_hosts)
     turns = model_turns(request.seen.messages, settled.decided, request.references, prefix)
