@@ -132,7 +132,7 @@ def in_turn(run: Run, points: Mapping[int, tuple[Process, bytes]], quick: bool) 
     for number in range(1 if quick else 3):
         order = list(points) if number % 2 == 0 else list(points)[::-1]
         for n in order:
-            costs[n].append(run(_cost(*points[n], 0.3 if quick else 1.0)))
+            costs[n].append(run(_cost(*points[n], 0.25 if quick else 0.5)))
     return {n: round(median(found), 1) for n, found in costs.items()}
 
 

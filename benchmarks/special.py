@@ -108,7 +108,7 @@ def _ratio(ours: list[float], theirs: list[float]) -> float:
 
 def idle_sockets(run: Run, quick: bool) -> Found:
     """Memory of an open but silent WebSocket, and turns beside such ones."""
-    count, rounds = (500, 1) if quick else (2000, 5)
+    count, rounds = (500, 1) if quick else (2000, 3)
     found = {}
     for name, (script, arguments) in {
         "sayso": ("sayso_server", ("deltas",)),

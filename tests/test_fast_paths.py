@@ -25,8 +25,10 @@ from sayso.conversation.history import _Builder, model_turns
 from sayso.errors import InvalidRequest
 from sayso.hosting.streams import EventChannel
 from sayso.http.asgi import App, Direct, plain_routes
+from sayso.ledger import is_own_id, new_id
 from sayso.ledger import texts as ledger_texts
 from sayso.ledger.choices import Decided
+from sayso.ledger.record import Ledger
 from sayso.listener.frames import text_frame
 from sayso.models import dump_turns
 from sayso.testing import Service, served
@@ -474,3 +476,56 @@ def test_turn_that_blocks_beyond_its_time_is_answered() -> None:
             free.set()
     assert answer.status == 504
     assert answer.json()["code"] == "TURN_TIMEOUT"
+
+
+OWN, FOREIGN = "0123456789abcdef" * 2, "call-1"
+
+
+@pytest.mark.parametrize(
+    ("id_", "settings_", "reads"),
+    [
+        (FOREIGN, "", 0),
+        (OWN, "", 1),
+        (FOREIGN, "[approvals]\naccept_unissued = true\n", 1),
+    ],
+    ids=["another server's", "ours", "unissued ones are accepted"],
+)
+@pytest.mark.parametrize("to_callable", [True, False], ids=["callable", "Agent"])
+def test_the_ledger_is_read_once_for_outcomes_and_only_if_it_may_know_their_calls(
+    monkeypatch: pytest.MonkeyPatch, id_: str, settings_: str, reads: int, to_callable: bool
+) -> None:
+    looked: list[Any] = []
+    decide = Ledger.decide
+
+    async def counted(self: Ledger, choices: Any, shown: Any, *more: Any, **named: Any) -> Any:
+        looked.append(list(shown))
+        return await decide(self, choices, shown, *more, **named)
+
+    monkeypatch.setattr(Ledger, "decide", counted)
+    done = {"id": id_, "name": "look", "input": {}, "output": "It is fine."}
+    replied = {"role": "assistant", "content": "Fine.", "data": {"executed_tool_calls": [done]}}
+    asked = {"role": "user", "content": "And now?"}
+    agent = still_fine if to_callable else Agent(model=StillFine())
+    with served(agent, config=settings_) as service:
+        reply = service.chat(asked, replied, asked)
+    assert reply["content"] == "Still fine." and looked == [[id_]] * reads
+
+
+async def still_fine(messages: Any, context: Any) -> str:
+    assert messages[1].data.executed_tool_calls[0].output == "It is fine."
+    return "Still fine."
+
+
+class StillFine:
+    """A model that has to be shown the outcome."""
+
+    provider = name = "test"
+
+    async def stream(self, ask: Any) -> AsyncIterator[Any]:
+        assert any(getattr(block, "output", "") == "It is fine." for block in ask.turns[2].blocks)
+        yield Reply(Turn("assistant", [Text("Still fine.")]), "end_turn")
+
+
+def test_a_new_call_has_an_id_that_is_known_as_ours() -> None:
+    assert is_own_id(new_id()) and new_id() != new_id()
+    assert not any(map(is_own_id, ["", FOREIGN, OWN.upper(), OWN + "0", OWN + "\n", OWN[:-1]]))

@@ -89,7 +89,7 @@ def test_every_property_and_operation_of_the_contract_is_described() -> None:
 EVERY = f"""
 plugins = [
     "v1", "v2", "console", "approvals", "agui", "openai_api", "ui_stream", "resume", "metrics",
-    "slack", "notify", "a2a",
+    "slack", "notify", "a2a", "oidc",
 ]
 [server]
 docs = true
@@ -99,6 +99,10 @@ ready = true
 resume = true
 [plugin.a2a]
 adapter = "both"
+[auth.jwt]
+issuer = "https://login.example.com/realms/staff"
+[plugin.oidc]
+client_id = "sayso"
 [plugin.slack]
 bot_token = "xoxb-1"
 signing_secret = "s"

@@ -139,7 +139,7 @@ def _furnished(app: AnyApp, routers: Iterable[tuple[str, Router]], extras: Extra
             allow_origins=server.cors_origins,
             allow_methods=["*"],
             allow_headers=["*"],
-            expose_headers=["Retry-After", "X-Request-Id"],
+            expose_headers=["Retry-After", "X-Request-Id", "Idempotent-Replayed"],
             allow_credentials="*" not in server.cors_origins,
         )
     return app

@@ -72,6 +72,8 @@ class Engine:
     admits: bool = field(init=False)
     """Whether a plugin may refuse what callers ask for (`admit`)."""
     background: set[asyncio.Task[Any]] = field(default_factory=set)
+    unrecorded: set[str] = field(default_factory=set)
+    """The ids of ended calls whose outcomes the store has not taken yet."""
     on_approved: Callable[[Proposal], None] = _nothing
     """Called for each approval that this process records and whose call no request starts."""
 
@@ -112,6 +114,7 @@ class Engine:
             abandoned=self.gate.abandoned.total,
             threads=workers.threads.count,
             loops=workers.loops,
+            unrecorded=len(self.unrecorded),
         )
 
     async def carried(

@@ -24,7 +24,7 @@ from sayso.addresses import hide_credentials
 from sayso.agent import Agent, as_agent
 from sayso.config import Config, state_dir
 from sayso.context import Caller
-from sayso.conversation.approvals import carries_calls
+from sayso.conversation.approvals import concerns_calls
 from sayso.decisions.direct import DirectCalls
 from sayso.decisions.elsewhere import Elsewhere
 from sayso.decisions.granting import Grants
@@ -296,7 +296,8 @@ class ServiceHost:
         seconds = self.config.limits.turn_time
         at_home = self._blocks_at_once and self.workers.calm and self.engine.slots.free
         more = beyond_text(request.messages)
-        involved = bool(more) and carries_calls(more)
+        unissued = self.config.approvals.accept_unissued
+        involved = bool(more) and concerns_calls(more, any_id=unissued)
         run = partial(self._run_turn, request, more, caller, sink, involved=involved)
         if at_home and not involved:
             work = partial(run, timed=False)

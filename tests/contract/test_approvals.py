@@ -756,6 +756,18 @@ def test_call_that_was_edited_elsewhere_is_restated_with_what_would_run(
     assert reply["data"]["executed_tool_calls"][0]["input"] == whole("b")
 
 
+@pytest.mark.parametrize(
+    ("editable", "stated"), [(True, True), (["name"], ["name"]), (False, None)]
+)
+def test_v2_states_what_an_approver_may_change_and_v1_does_not(
+    served: Serve, editable: Any, stated: Any
+) -> None:
+    for path, shown in (("v2", stated), ("v1", None)):
+        agent, _ = scripted([[delete("a")]], Counted(editable=editable).tools)
+        [call] = served(agent).chat(user("delete a"), path=path)["data"]["approvals"]
+        assert call.get("editable") == shown
+
+
 def test_v2_states_the_revision_of_what_is_proposed_and_v1_does_not(served: Serve) -> None:
     def stated(path: str, stream: bool) -> list[Json]:
         agent, _ = scripted([[delete("a")]], Counted().tools)

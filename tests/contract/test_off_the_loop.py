@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -267,6 +269,8 @@ def leave(service: Service, path: str, messages: list[Json], read: bool = True) 
     if read:
         got = connection.getresponse()
         got.readline()
+        # A closed half could be that of a client that still reads, which takes 15 s to find out.
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         got.close()
     connection.close()
 

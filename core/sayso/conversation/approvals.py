@@ -6,10 +6,11 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from json.encoder import encode_basestring_ascii as _quoted
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
-from sayso.ledger import Proposal
+from sayso.ledger import Proposal, is_own_id
 from sayso.ledger.choices import Choice, command_key
 from sayso.ledger.voting import votes
 from sayso.wire.bodies import is_json, problem
@@ -178,7 +179,8 @@ def shown_ids(data: Data | None) -> list[str]:
     """The ids of every call and outcome in a message."""
     if data is None:
         return []
-    ids = [call.id for call in data.stated] + [outcome.id for outcome in data.outcomes]
+    calls = data.tool_calls, data.approvals, data.executed_tool_calls, data.executed_approvals
+    ids = [item.id for items in calls for item in items]
     if data.cmds or data.executed_cmds:
         ids += [command.id for command in data.cmds if command.id]
         ids += [command.id for command in data.executed_cmds if command.id]
@@ -193,18 +195,19 @@ def last_shown(messages: Sequence[Message]) -> list[str]:
     return []
 
 
-def carries_calls(messages: Iterable[Message]) -> bool:
-    """Whether any message shows or decides a call or command, so that the ledger is needed."""
-    # The comprehension is twice as fast as a loop on a long history of texts.
-    return any(
-        data.tool_calls
-        or data.approvals
-        or data.cmds
-        or data.executed_tool_calls
-        or data.executed_cmds
-        or data.executed_approvals
-        for data in [m.data for m in messages if m.data is not None]
-    )
+def concerns_calls(messages: Iterable[Message], *, any_id: bool = False) -> bool:
+    """Whether any message states a call or command, or the outcome of one that the ledger may know,
+    so that the ledger is needed.
+
+    With `any_id` it may know calls that other programs have named, otherwise only its own.
+    """
+    found = [m.data for m in messages if m.data is not None]
+    if any(data.tool_calls or data.approvals or data.cmds for data in found):
+        return True
+    # Replies of other servers, and of callables that run their own tools, have outcomes, too.
+    ended = [outcome.id for data in found for outcome in data.outcomes]
+    ended += [ran.id for data in found for ran in data.executed_cmds if ran.id]
+    return any(map(bool if any_id else is_own_id, ended))
 
 
 def references(said: Iterable[tuple[str, str]]) -> list[str]:
@@ -216,6 +219,29 @@ def references(said: Iterable[tuple[str, str]]) -> list[str]:
         running.update(f"[{_quoted(role)}, {_quoted(content)}]".encode())
         found.append(running.hexdigest()[:32])
     return found
+
+
+class References(Sequence[str]):
+    """`references` of these messages, found when they are first needed: most requests need none."""
+
+    def __init__(self, said: Sequence[tuple[str, str]]) -> None:
+        self._said = said
+
+    @cached_property
+    def _found(self) -> Sequence[str]:
+        return references(self._said)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        return self._found[at]
+
+    def __len__(self) -> int:
+        return len(self._said)
 
 
 def request_digest(content: str, decided: Sequence[tuple[Choice, Proposal]]) -> str:
@@ -244,10 +270,16 @@ def tool_call(row: Proposal) -> ToolCall:
     )
 
 
-def approval(row: Proposal, *, execute: bool = False, plain: bool = False) -> Approval:
+def approval(
+    row: Proposal,
+    *,
+    execute: bool = False,
+    plain: bool = False,
+    editable: bool | Sequence[str] = False,
+) -> Approval:
     """The proposal in the shape that holds both kinds; `input` is what runs, edits included.
 
-    A `plain` one has only the keys of V1.
+    A `plain` one has only the keys of V1. `editable` is its tool's.
     """
     return Approval(
         id=row.id,
@@ -260,6 +292,7 @@ def approval(row: Proposal, *, execute: bool = False, plain: bool = False) -> Ap
         input_description=row.input_description,
         bound=copied(row.bound),
         revision=None if plain else row.revision,
+        editable=not plain and (editable if isinstance(editable, bool) else [*editable]),
         seen=None if plain else row.seen,
         votes={} if plain else votes(row),
         preview=None if plain else row.preview,

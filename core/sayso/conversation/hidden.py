@@ -147,5 +147,6 @@ def _field(kind: type[Wire], name: str, value: Any, secrets: Sequence[str]) -> t
 def hidden_session(session: Session, secrets: Sequence[str]) -> Any:
     """The session as it is sent and recorded; the conversation's id in it stays."""
     if (key := session.conversation) is None:
-        return mask_sent(session.dump(), secrets)
+        state = session.dump()
+        return state if state is None else mask_sent(state, secrets)
     return {**mask_sent(session.shown() or {}, secrets), RESERVED: key}

@@ -38,6 +38,16 @@ def paired(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Turn]:
+    if len(asking.blocks) == len(answering.blocks) == 1:
+        # Nearly all turns are a text, a call or its result, and a pair already.
+        said, answer = asking.blocks[0], answering.blocks[0]
+        if type(said) is Call and type(answer) is Result:
+            if said.id == answer.call_id and said.id not in seen:
+                seen[said.id] = 1
+                return asking, answering
+        elif type(said) is Text and type(answer) is Text:
+            if said.text.strip() and answer.text.strip():
+                return asking, answering
     # A dict instead of single searches: a client's history may have thousands of calls.
     given: dict[str, Result] = {}
     after: list[Block] = []

@@ -5,7 +5,7 @@ starts (design, section 6, "The deed").
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache
 from typing import Any
 
 from sayso.agent import Agent
@@ -51,7 +51,13 @@ def tool_deed(tool: Tool[..., Any], sent: Mapping[str, Any]) -> dict[str, Any]:
 def hinders(agent: Agent, context: RequestContext) -> Hinders:
     """The check that keeps this request from starting a call if the call would do something else
     here than was proposed, or if the request lacks something that the call needs."""
-    return partial(changed, agent, places.place(context.stated_platform))
+
+    @cache
+    def now() -> Mapping[str, Any]:
+        # Most requests start nothing, and reading a kubeconfig takes as long as a small turn.
+        return places.place(context.stated_platform)
+
+    return lambda row: changed(agent, now(), row)
 
 
 def changed(agent: Agent, now: Mapping[str, Any], row: Proposal) -> tuple[str, str] | None:

@@ -172,8 +172,10 @@ async def record(
     # still waits continues the turn itself.
     tries = chain([request], repeat(None))
 
+    id_ = grant.proposal.id
+
     def refused(error: LedgerUnavailable) -> None:
-        id_ = grant.proposal.id
+        engine.unrecorded.add(id_)
         logger.error("the outcome of call %s is not recorded yet: %s", id_, reasons(error))
         try:
             engine.ledger.check_recorded(id_)
@@ -181,7 +183,10 @@ async def record(
             if unrecorded is not None and not unrecorded.done():
                 unrecorded.set_result(late)
 
-    return await accepted(lambda: _finish(engine, grant, outcome, change, next(tries)), refused)
+    try:
+        return await accepted(lambda: _finish(engine, grant, outcome, change, next(tries)), refused)
+    finally:
+        engine.unrecorded.discard(id_)
 
 
 async def _finish(

@@ -103,7 +103,6 @@ def restored(recorded: Mapping[str, Any], platform: PlatformContext) -> Platform
     if not changes:
         return platform
     made = platform.model_copy(update=changes)
-    made.__dict__.pop("_read", None)
     return made
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
 from sayso.agent import Agent
 from sayso.context import Caller
 from sayso.decisions.places import PLAIN
-from sayso.ledger import Proposal
+from sayso.ledger import Proposal, new_id
 from sayso.ledger.choices import Requester
 from sayso.principals import person_of, proven_tenant
 from sayso.wire.lenient_json import json_values
@@ -68,4 +67,4 @@ def proposal(who: Requester, **fields: Any) -> Proposal:
         fields["intent"] = intent[:_LONGEST_INTENT]
     own: dict[str, Any] = {"turn": "", "index": 0, "created": 0.0, "expires": 0.0}
     own["person"] = person_of(who.principal)
-    return Proposal(id=secrets.token_hex(16), **own | who._asdict() | fields)
+    return Proposal(id=new_id(), **own | who._asdict() | fields)

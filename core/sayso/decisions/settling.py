@@ -100,11 +100,18 @@ async def settle(
     """Record the decisions, run the calls that they approve, and wait for calls that others run. If
     one of those is handed back, its decision is settled again.
 
-    A claimed call is carried out even if the client leaves meanwhile.
+    A claimed call is carried out even if the client leaves meanwhile. Returns NOTHING_DECIDED for a
+    request without decisions if the ledger knows none of the calls that it shows.
     """
-    engine = deciding.engine
+    engine, found = deciding.engine, None
+    if not deciding.choices:
+        # Without a decision nothing is claimed, so this need not be carried through.
+        found = await _decide(deciding)
+        if not found[0].rows:
+            return NOTHING_DECIDED
     while True:
-        carried = _decided_and_run(deciding, settled, prepare, unrecorded)
+        carried = _decided_and_run(deciding, settled, prepare, unrecorded, found)
+        found = None
         settled = await engine.carried(carried, unrecorded, partial(_unused, engine))
         try:
             settled, again = await waited(engine, settled, deciding.until, deciding.slot)
@@ -167,9 +174,13 @@ def _unused(engine: Engine, settled: Settled) -> None:
 
 
 async def _decided_and_run(
-    deciding: Deciding, before: Settled, prepare: Prepare, unrecorded: Unrecorded
+    deciding: Deciding,
+    before: Settled,
+    prepare: Prepare,
+    unrecorded: Unrecorded,
+    found: tuple[Decided, list[Start]] | None,
 ) -> Settled:
-    decided, starts = await _decide(deciding)
+    decided, starts = found or await _decide(deciding)
     try:
         prepared = await prepare(replace(before, decided=decided), [start.id for start in starts])
         decided = prepared.settled.decided

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 class Load(NamedTuple):
     """The present load of one process: running turns, those that wait for a place, approved calls
-    that run without a turn that waits for them, abandoned calls that have not ended, and threads
-    and event loops for user code."""
+    that run without a turn that waits for them, abandoned calls that have not ended, threads and
+    event loops for user code, and outcomes that the store has not taken yet."""
 
     turns: int
     waiting: int
@@ -16,6 +16,7 @@ class Load(NamedTuple):
     abandoned: int
     threads: int
     loops: int
+    unrecorded: int
 
 
 class Backlog(NamedTuple):

@@ -13,6 +13,7 @@ _SHARED: Mapping[str, str] = {
     "execute": "True approves the call; it is false while the call waits.",
     "rejection_reason": "A text here rejects the call, with this reason.",
     "reason": "The reason of an approval.",
+    "editable": "The parameters whose values an approver may change; true means all.",
     "seen": "The digest of what the approver was shown; send it back to approve exactly that.",
     "intent": "The sentence with which the agent explains why it wants the call.",
     "input_description": "The meaning of each argument.",

@@ -8,9 +8,11 @@ a factory `(url: str) -> Store` named after the URL's scheme.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from secrets import token_hex
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from sayso.ledger.people import Comment, Terms, Vote
@@ -28,6 +30,20 @@ RAN: frozenset[State] = frozenset({"DONE", "FAILED", "INDETERMINATE"})
 """States of a call that was run, or may have been."""
 ENDED: frozenset[State] = RAN | {"REJECTED", "EXPIRED"}
 """States after which nothing runs any more (except an idempotent INDETERMINATE call)."""
+
+
+_OWN_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def new_id() -> str:
+    """The id of a new call, which nobody can guess."""
+    return token_hex(16)
+
+
+def is_own_id(id_: str) -> bool:
+    """Whether it has the form of `new_id`: others are the ids of calls that were never proposed
+    here."""
+    return _OWN_ID.fullmatch(id_) is not None
 
 
 @dataclass(slots=True)

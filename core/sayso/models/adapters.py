@@ -11,8 +11,8 @@
   `streamed` is a reply that is known at once. The ledger writes and reads a turn with `dump_turns`
   and `load_turns`.
 - Failures: `fault`, `status_fault`, `lost`, `cut_off` and `failure` make a ModelError of ours,
-  `retried` calls again after a passing one, `Learned` leaves out what a model refused, and `drain`
-  keeps the connection.
+  `retried` calls again after a passing one, `Attempts` is the base of what it calls, `Learned`
+  leaves out what a model refused, and `drain` keeps the connection.
 - The start: `Connection` reads a factory's settings and makes the arguments of an HTTP client,
   `key_for` reads the key from where it is, and again when it is refused; `checked_address`,
   `check_key` and `certificates` refuse what could not work; `bounded` makes the hooks that break
@@ -22,46 +22,73 @@
 `failure` and these need httpx2. Each name is imported when it is first used.
 """
 
+# One block a module, though the names have aliases: `ruff: isort` would make it one a name.
+# ruff: isort: skip_file
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sayso.models import Block, ModelEvent, Stop, dump_turns, load_turns
-    from sayso.models.access import PLAIN, REPLY, bounded, certificates, check_key, checked_address
-    from sayso.models.connection import Connection
+    # The aliases tell type checkers that the names are public.
+    from sayso.models import (
+        Block as Block,
+        ModelEvent as ModelEvent,
+        Stop as Stop,
+        dump_turns as dump_turns,
+        load_turns as load_turns,
+    )
+    from sayso.models.access import (
+        PLAIN as PLAIN,
+        REPLY as REPLY,
+        bounded as bounded,
+        certificates as certificates,
+        check_key as check_key,
+        checked_address as checked_address,
+    )
+    from sayso.models.attempts import Attempts as Attempts
+    from sayso.models.connection import Connection as Connection
     from sayso.models.faults import (
-        cut_off,
-        drain,
-        failure,
-        fault,
-        lost,
-        retried,
-        retry_after,
-        status_fault,
+        cut_off as cut_off,
+        drain as drain,
+        failure as failure,
+        fault as fault,
+        lost as lost,
+        retried as retried,
+        retry_after as retry_after,
+        status_fault as status_fault,
     )
-    from sayso.models.keys import Key, key_for
-    from sayso.models.learning import Learned
-    from sayso.models.refusals import LONGEST_BODY
-    from sayso.models.replies import last_events, read_input, stop_of
+    from sayso.models.keys import Key as Key, key_for as key_for
+    from sayso.models.learning import Learned as Learned
+    from sayso.models.refusals import LONGEST_BODY as LONGEST_BODY
+    from sayso.models.replies import (
+        last_events as last_events,
+        read_input as read_input,
+        stop_of as stop_of,
+    )
     from sayso.models.schemas import (
-        closed,
-        plain_object,
-        renamed,
-        resolved,
-        sent_keys,
-        with_items,
-        with_keys,
+        closed as closed,
+        plain_object as plain_object,
+        renamed as renamed,
+        resolved as resolved,
+        sent_keys as sent_keys,
+        with_items as with_items,
+        with_keys as with_keys,
     )
-    from sayso.models.transcript import IdForm, has_raw, sent_names, transcript
-    from sayso.models.whole import pieces, streamed
-    from sayso.wire.lenient_json import encodable
+    from sayso.models.transcript import (
+        IdForm as IdForm,
+        has_raw as has_raw,
+        sent_names as sent_names,
+        transcript as transcript,
+    )
+    from sayso.models.whole import pieces as pieces, streamed as streamed
+    from sayso.wire.lenient_json import encodable as encodable
 
 _MODULES = {
     "wire.lenient_json": "encodable",
     "models": "Block ModelEvent Stop dump_turns load_turns",
     "models.access": "PLAIN REPLY bounded certificates check_key checked_address",
+    "models.attempts": "Attempts",
     "models.connection": "Connection",
     "models.keys": "Key key_for",
     "models.learning": "Learned",
@@ -74,49 +101,7 @@ _MODULES = {
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-__all__ = [
-    "LONGEST_BODY",
-    "PLAIN",
-    "REPLY",
-    "Block",
-    "Connection",
-    "IdForm",
-    "Key",
-    "Learned",
-    "ModelEvent",
-    "Stop",
-    "bounded",
-    "certificates",
-    "check_key",
-    "checked_address",
-    "closed",
-    "cut_off",
-    "drain",
-    "dump_turns",
-    "encodable",
-    "failure",
-    "fault",
-    "has_raw",
-    "key_for",
-    "last_events",
-    "load_turns",
-    "lost",
-    "pieces",
-    "plain_object",
-    "read_input",
-    "renamed",
-    "resolved",
-    "retried",
-    "retry_after",
-    "sent_keys",
-    "sent_names",
-    "status_fault",
-    "stop_of",
-    "streamed",
-    "transcript",
-    "with_items",
-    "with_keys",
-]
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:

@@ -130,7 +130,10 @@ async def finish(request: Request, answer: Answer, out: Output) -> None:
     if out.granted:
         _state_grants(last, out)
         await out.write(_words_of_grants(out))
-    stated = proposal_events(pending, plain=request.caller.plain) if pending else []
+    stated: Sequence[Event] = ()
+    if pending:
+        tools = request.engine.agent.tools
+        stated = proposal_events(pending, tools, plain=request.caller.plain)
     ending: list[Event] = [*stated, last]
     altered = None
     if out.held:

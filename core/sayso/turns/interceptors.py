@@ -82,6 +82,8 @@ async def _shown(request: Request, out: Output) -> Request:
         decided = looked.chosen
         live = {row.id for c, row in looked.chosen if c.approved and row.state in OPEN}
         states = {row.id: row.state for row in looked.rows.values()}
+        # Without a decision or a recorded call this is a turn like most.
+        request = request._replace(involved=bool(request.choices or looked.rows))
     seen = approvals.as_seen(request.received, live, states, decided)
     return request._replace(seen=seen)
 

@@ -3,19 +3,22 @@
 A request that its caller may send again has a journal (`Caller.journal`). Each reply of the model
 that asks for tools is noted in it, then the beginning and the end of each call. The repeat goes the
 same way: noted replies are not asked for again, noted results are replayed, and a call that began
-without a noted end has an unknown outcome. Gated calls are not in it: they have the ledger.
+without a noted end has an unknown outcome. Of a gated call the id of its proposal is noted, since
+the ledger has the rest.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sayso.context import Journal
 from sayso.conversation.hidden import hidden_turns
+from sayso.conversation.wording import spoken
 from sayso.decisions.execution import change_of, state_of
+from sayso.ledger import RAN, Proposal
 from sayso.ledger.choices import unknown_outcome
 from sayso.models import (
     Attachment,
@@ -68,59 +71,90 @@ def _kept_reply(journal: Journal, number: int, kept: dict[str, Any], bound: str)
     if kept["bound"] != bound:
         turn = replace(turn, raw=bound_to_model(turn.raw))
     if kept["hidden"]:
-        lost = {
-            call.id
-            for index, call in enumerate(_calls(turn))
-            if journal.find(_name(number, index)) is None
-        }
+        found = {id(c) for i, c in enumerate(_calls(turn)) if journal.find(_name(number, i))}
         blocks = [
-            replace(block, error=_HIDDEN) if isinstance(block, Call) and block.id in lost else block
+            replace(block, error=_HIDDEN)
+            if isinstance(block, Call) and id(block) not in found
+            else block
             for block in turn.blocks
         ]
         turn = replace(turn, blocks=blocks)
     return Reply(turn, kept["stop"])
 
 
-async def result_of(
-    journal: Journal,
-    request: Request,
-    number: int,
-    said: Turn,
-    call: Call,
-    tool: Tool[..., Any],
-    run: Callable[[], Awaitable[Result]],
-) -> Result:
-    """The result of a call in the reply `said` of this number: by `run`, from the journal, or
-    unknown."""
-    # By its place in the reply: its id is the model's text, and may hold a secret.
-    name = _name(number, _calls(said).index(call))
-    again = tool.idempotent or bool(tool.read_only)
-    text = journal.find(name)
-    if text is not None and text != _STARTED:
-        return _kept_result(request, call, json.loads(text))
-    if text is not None and not again:
-        return Result(call.id, unknown_outcome(_WHY, idempotent=False), True)
-    if not again:
-        await journal.note(name, _STARTED)
-    before = state_of(request.session)
-    result = await run()
-    kept = {
-        "turn": dump_turns([Turn("user", [replace(result, call_id=""), *result.attachments])]),
-        "session": change_of(before, request.session, request.secrets),
-    }
-    await journal.note(name, json.dumps(kept))
-    return result
+Kept = Result | list[Proposal] | None
 
 
-def _kept_result(request: Request, call: Call, kept: dict[str, Any]) -> Result:
-    change = kept["session"] or {"set": {}, "delete": []}
-    request.session.update(change["set"])
-    for key in change["delete"]:
-        request.session.pop(key, None)
-    (turn,) = load_turns(kept["turn"])
-    images = [block for block in turn.blocks if isinstance(block, Attachment)]
-    result = next(block for block in turn.blocks if isinstance(block, Result))
-    return replace(result, call_id=call.id, attachments=images)
+class Noted:
+    """The calls of one reply of the model, in the journal of its turn."""
+
+    def __init__(self, journal: Journal, request: Request, number: int, said: Turn) -> None:
+        self._journal = journal
+        self._request = request
+        self._number = number
+        self._calls = _calls(said)
+
+    async def kept(self, call: Call, tool: Tool[..., Any] | None) -> Kept:
+        """The result of the call, or its proposals, of an earlier attempt; None if the call is to
+        be made. Without a tool it suggests commands."""
+        text = self._journal.find(self._name(call))
+        if text is None or (text == _STARTED and tool is not None and _repeatable(tool)):
+            return None
+        if text == _STARTED:
+            return Result(call.id, unknown_outcome(_WHY, idempotent=False), True)
+        kept = json.loads(text)
+        if "ids" in kept:
+            return await self._proposals(kept["ids"], call, tool)
+        return self._result(kept, call)
+
+    async def proposed(self, call: Call, proposals: Sequence[Proposal]) -> None:
+        """Note the ids of the proposals that are recorded next."""
+        ids = [proposal.id for proposal in proposals]
+        await self._journal.note(self._name(call), json.dumps({"ids": ids}))
+
+    async def run(
+        self, call: Call, tool: Tool[..., Any], run: Callable[[], Awaitable[Result]]
+    ) -> Result:
+        """The result of the call by `run`, noted."""
+        name, request = self._name(call), self._request
+        if not _repeatable(tool):
+            await self._journal.note(name, _STARTED)
+        before = state_of(request.session)
+        result = await run()
+        kept = {
+            "turn": dump_turns([Turn("user", [replace(result, call_id=""), *result.attachments])]),
+            "session": change_of(before, request.session, request.secrets),
+        }
+        await self._journal.note(name, json.dumps(kept))
+        return result
+
+    async def _proposals(self, ids: Sequence[str], call: Call, tool: Tool[..., Any] | None) -> Kept:
+        ledger = self._request.engine.ledger
+        if not (rows := [*(await ledger.settle(ids)).values()]) or tool is None:
+            return rows or None
+        if rows[0].state == "EXECUTING":
+            rows = [*(await ledger.outcomes(ids, self._request.until)).values()]
+        if rows[0].state not in RAN:
+            return rows
+        return Result(call.id, spoken(rows[0].output or ""), rows[0].state != "DONE")
+
+    def _result(self, kept: dict[str, Any], call: Call) -> Result:
+        session, change = self._request.session, kept["session"] or {"set": {}, "delete": []}
+        session.update(change["set"])
+        for key in change["delete"]:
+            session.pop(key, None)
+        (turn,) = load_turns(kept["turn"])
+        images = [block for block in turn.blocks if isinstance(block, Attachment)]
+        result = next(block for block in turn.blocks if isinstance(block, Result))
+        return replace(result, call_id=call.id, attachments=images)
+
+    def _name(self, call: Call) -> str:
+        # By its place in the reply: its id is the model's text, and may hold a secret.
+        return _name(self._number, self._calls.index(call))
+
+
+def _repeatable(tool: Tool[..., Any]) -> bool:
+    return tool.idempotent or bool(tool.read_only)
 
 
 def _calls(turn: Turn) -> list[Call]:
@@ -128,4 +162,4 @@ def _calls(turn: Turn) -> list[Call]:
 
 
 def _name(number: int, index: int) -> str:
-    return f"result {number} {index}"
+    return f"call {number} {index}"

@@ -4,7 +4,7 @@ together again."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from sayso.gate import Outcome
 from sayso.hosting.streams import Sink
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Decided
+from sayso.tools import Tool
 from sayso.wire.events import (
     Approvals,
     Commands,
@@ -35,7 +36,7 @@ from sayso.wire.events import (
 )
 from sayso.wire.lenient_json import dump_json
 from sayso.wire.masking import NO_SECRETS, Secrets
-from sayso.wire.messages import AgentMessage, ChatRequest, Data
+from sayso.wire.messages import AgentMessage, Approval, ChatRequest, Data
 
 OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
 """The lists of `Data` that hold outcomes."""
@@ -252,10 +253,17 @@ def _unheard(piece: str) -> bool:
     return False
 
 
-def proposal_events(rows: Sequence[Proposal], *, plain: bool = False) -> list[Event]:
+def proposal_events(
+    rows: Sequence[Proposal], tools: Mapping[str, Tool[..., Any]], *, plain: bool = False
+) -> list[Event]:
     """The events that state these proposals in their order, at least one event; `plain` ones have
     the form of V1."""
-    events: list[Event] = [Approvals([approval(row, plain=plain) for row in rows])]
+
+    def stated(row: Proposal) -> Approval:
+        tool = tools.get(row.name) if row.kind == "tool_call" else None
+        return approval(row, plain=plain, editable=tool is not None and tool.editable)
+
+    events: list[Event] = [Approvals([stated(row) for row in rows])]
     if calls := [tool_call(row) for row in rows if row.kind == "tool_call"]:
         events.append(ToolCalls(calls))
     if commands := [command(row) for row in rows if row.kind == "command"]:

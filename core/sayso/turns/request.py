@@ -177,7 +177,7 @@ def request_of(
 def _involved(request: Request) -> Request:
     messages = request.received.messages
     choices = approvals.choices(messages)
-    references = approvals.references(request.said)
+    references = approvals.References(request.said)
     request.context.has_decision = any(not choice.copy for choice in choices)
     return request._replace(
         choices=choices,

@@ -10,7 +10,7 @@ from typing import Any
 
 from sayso.conversation import approvals
 from sayso.decisions import settling
-from sayso.decisions.settling import Deciding, Prepared, Settled, released
+from sayso.decisions.settling import NOTHING_DECIDED, Deciding, Prepared, Settled, released
 from sayso.errors import ApprovalsPending, InvalidRequest, UnknownHost
 from sayso.ledger.choices import Choice, Continuation, Decided
 from sayso.turns.outcomes import catch_up, known_to_reply, reported_in
@@ -24,13 +24,15 @@ _SUPERSEDED = "superseded by a new message"
 
 async def settle(request: Request, out: Output) -> Settled:
     """Record the decisions of the request, run the calls that they approve, and wait for calls that
-    others run."""
+    others run. Returns NOTHING_DECIDED if no recorded call concerns the request."""
 
     async def prepare(settled: Settled, starts: Sequence[str]) -> Prepared:
         return await _prepared(request, settled, starts, out)
 
     known = Settled(known=reported_in(request.received.messages))
     settled = await settling.settle(deciding(request, out), known, prepare, out.unrecorded)
+    if settled is NOTHING_DECIDED:
+        return settled
     if not request.context.has_decision:
         settled = await _once_ended(request, settled)
     out.decided = settled.decided

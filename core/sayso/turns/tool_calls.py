@@ -20,7 +20,7 @@ from sayso.policy import forbidden
 from sayso.tools import Tool
 from sayso.tools.results import ToolResult, images_of
 from sayso.turns.granted import run_granted
-from sayso.turns.journal import result_of
+from sayso.turns.journal import Noted
 from sayso.turns.output import Output
 from sayso.turns.proposals import Proposing
 from sayso.turns.request import Request
@@ -32,36 +32,55 @@ from sayso.wire.messages import Approval
 class RequestedCalls:
     """The calls of one model reply: some run at once, some become proposals."""
 
-    __slots__ = ("calls", "made", "number", "out", "proposals", "request", "results", "said")
+    __slots__ = (
+        "calls",
+        "made",
+        "noted",
+        "out",
+        "proposals",
+        "recorded",
+        "request",
+        "results",
+        "said",
+    )
 
     def __init__(
         self,
         request: Request,
-        number: int,
         calls: Sequence[Call],
         said: Turn,
         out: Output,
         made: int,
+        noted: Noted | None,
     ) -> None:
         self.request = request
-        self.number = number
-        """The number of the reply in its turn."""
         self.calls = calls
         self.said = said
         self.out = out
         self.made = made
         """The number of calls that the turn has made."""
+        self.noted = noted
         self.results: list[Result] = []
         self.proposals: list[Proposal] = []
+        self.recorded: list[Proposal] = []
+        """Proposals that an earlier attempt to answer the request has recorded."""
 
     async def run(self) -> None:
         gate, context = self.request.engine.gate, self.request.context
         now: list[tuple[Call, Tool[..., Any]]] = []
-        refused: list[Result] = []
+        known: list[Result] = []
         for call in self.calls:
             try:
-                if (tool := self._tool_of(call)) is None:
-                    self._suggest(call)
+                tool = self._tool_of(call)
+                match self.noted and await self.noted.kept(call, tool):
+                    case Result() as result:
+                        known.append(result)
+                        continue
+                    case list() as rows:
+                        self.recorded += rows
+                        continue
+                if tool is None:
+                    await self._suggest(call)
                     continue
                 verdict = gate.known(tool, context) or await gate.verdict(tool, call.input, context)
                 if verdict == "deny":
@@ -76,7 +95,7 @@ class RequestedCalls:
                 outcome = Outcome("FAILED", f"Error: {mask(str(error), self.request.secrets)}")
                 if self.request.engine.events_on:
                     await self._fire_executed(call, outcome)
-                refused.append(_result(call, outcome))
+                known.append(_result(call, outcome))
         ran: list[Result] = []
         if len(now) == 1:
             # A single call needs no task: its code may then run in the calling task.
@@ -84,7 +103,7 @@ class RequestedCalls:
         elif now:
             ran = await asyncio.gather(*(self._run(call, tool) for call, tool in now))
         granted = await self._granted()
-        others = [*refused, *granted]
+        others = [*known, *granted]
         self.results = ran if not others else self._in_order([*ran, *others])
 
     async def _granted(self) -> list[Result]:
@@ -102,10 +121,9 @@ class RequestedCalls:
         return [known[call.id] for call in self.calls if call.id in known]
 
     async def _run(self, call: Call, tool: Tool[..., Any]) -> Result:
-        if (journal := self.request.caller.journal) is None:
+        if self.noted is None:
             return await self._result(call, tool)
-        run = partial(self._result, call, tool)
-        return await result_of(journal, self.request, self.number, self.said, call, tool, run)
+        return await self.noted.run(call, tool, partial(self._result, call, tool))
 
     async def _result(self, call: Call, tool: Tool[..., Any]) -> Result:
         request = self.request
@@ -145,22 +163,26 @@ class RequestedCalls:
         # Validators are user code, so they run in a thread.
         deed = await self.request.engine.code.check(tool_deed, tool, call.input)
         proposing = Proposing(self.request)
-        self._propose([proposing.call(call_id=call.id, intent=_intent(self.said), **deed)])
+        proposal = proposing.call(call_id=call.id, intent=_intent(self.said), **deed)
+        await self._propose(call, [proposal])
 
-    def _suggest(self, call: Call) -> None:
+    async def _suggest(self, call: Call) -> None:
         commands = read_suggestion(call.input)
         intent, proposing = _intent(self.said), Proposing(self.request)
         # Propose all or none: the model gets one result for all of them, and would not learn that
         # some have run.
-        self._propose([proposing.command(c, call.id, c.intent or intent) for c in commands])
+        stated = [proposing.command(c, call.id, c.intent or intent) for c in commands]
+        await self._propose(call, stated)
 
-    def _propose(self, proposals: Sequence[Proposal]) -> None:
+    async def _propose(self, call: Call, proposals: Sequence[Proposal]) -> None:
         for proposal in proposals:
             if why := approvals.unsendable(proposal.input, self.request.engine.limits.nesting):
                 raise ToolInputError(f"nobody could send the input back to approve it: {why}")
             if input_holds_secret(proposal, self.request.secrets):
                 raise ToolInputError("the input holds a secret of the platform context")
         self.proposals += proposals
+        if self.noted is not None:
+            await self.noted.proposed(call, proposals)
 
 
 def _result(call: Call, outcome: Outcome) -> Result:

@@ -34,7 +34,7 @@ from sayso.models import (
 from sayso.models.calling import events_of
 from sayso.models.usage import called
 from sayso.turns.ending import Answer, suspended
-from sayso.turns.journal import reply_of
+from sayso.turns.journal import Noted, reply_of
 from sayso.turns.output import Output
 from sayso.turns.request import Request
 from sayso.turns.tool_calls import RequestedCalls
@@ -64,7 +64,7 @@ async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
         context = "\n\n".join([text for text in [context, *added] if text])
     system, tools = agent.system_prompt, [*agent.definitions] if request.caller.tools else []
     # Only suspended turns need the digest.
-    prefix = _prefix(request, system, context, tools) if request.involved else ""
+    prefix = _prefix(request, system, context, tools) if settled.decided.turns else ""
     if any(message.data and message.data.model_extra for message in request.seen.messages):
         checked(request.seen.messages, engine.model, limits.attachment_hosts)
     turns = model_turns(request.seen.messages, settled.decided, request.references, prefix)
@@ -98,11 +98,14 @@ async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
             await _explain(out, _CUT if calls else _EMPTY.get(stop), always=bool(calls))
             return Answer(stop, settled)
         reading, calls = window.parted(calls)
-        requested = RequestedCalls(request, number, calls, said, out, made)
+        noted = Noted(journal, request, number, said) if journal is not None else None
+        requested = RequestedCalls(request, calls, said, out, made, noted)
         await requested.run()
         requested.results += map(window.read, reading)
         made = requested.made
         transcript.append(Turn("user", requested.results))
+        if requested.recorded:
+            return Answer("approval_required", settled, requested.recorded)
         if requested.proposals:
             if not requested.results:
                 transcript.pop()

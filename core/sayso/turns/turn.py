@@ -55,7 +55,7 @@ async def run_turn(
     """Run one turn into `sink`, ending with one `done`; `timed` applies its time limit here.
 
     `more` are the request's messages that carry more than text (`beyond_text`); `involved` says
-    that one of them shows or decides a call (`carries_calls`).
+    that one of them may concern a recorded call (`concerns_calls`).
 
     Raises RequestError if the request is refused, and TurnError or any error of user code if the
     turn fails; then the caller sends the terminal `error`.
@@ -102,18 +102,18 @@ async def answered(request: Request, out: Output) -> None:
         if given is not None:
             await accepted(request, out)
             await finish(request, await answer_given(request, given, out), out)
-        elif not request.involved:
+        elif engine.agent.function is not None and request.context.has_decision:
+            # A callable that carries out approved calls itself continues when the client leaves.
+            await engine.carried(_decided(request, out), out.unrecorded)
+        elif request.involved and (settled := await settle(request, out)) is not NOTHING_DECIDED:
+            await _planned(request, settled, out)
+        else:
             # Most turns decide nothing and have nothing to continue.
             if request.empty:
                 raise nothing_to_answer(request.received.messages)
             if engine.events_on:
                 await accepted(request, out)
             await finish(request, await _asked(request, out), out)
-        elif engine.agent.function is not None and request.context.has_decision:
-            # A callable that carries out approved calls itself continues when the client leaves.
-            await engine.carried(_decided(request, out), out.unrecorded)
-        else:
-            await _decided(request, out)
     except Blocked as error:
         await started(request, out)
         await finish_blocked(request, error, out)
@@ -134,8 +134,11 @@ def _asked(request: Request, out: Output) -> Awaitable[Answer]:
 
 
 async def _decided(request: Request, out: Output) -> None:
-    """Settle the decisions of the request, plan, then take the step."""
-    settled = await settle(request, out)
+    await _planned(request, await settle(request, out), out)
+
+
+async def _planned(request: Request, settled: Settled, out: Output) -> None:
+    """Plan what follows the decisions of the request, then take the step."""
     step = plan(request.asking(settled.decided))
     taken = _taken(request, settled, step, out)
     if isinstance(step, AskFunction) and step.unacknowledged:

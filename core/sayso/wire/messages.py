@@ -158,7 +158,8 @@ class ExecutedToolCall(Wire):
 class Approval(Wire):
     """A proposal of either kind in one shape (design, section 7).
 
-    `revision` counts its inputs. `seen` is the digest of everything that an approver is shown; a
+    `revision` counts its inputs. `editable` names the parameters whose values an approver may
+    change; true means all. `seen` is the digest of everything that an approver is shown; a
     decision names the one that its approver saw.
     """
 
@@ -174,6 +175,7 @@ class Approval(Wire):
     bound: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
     reason: str | None = Field(default=None, exclude_if=_absent)
     revision: Revision | None = Field(default=None, exclude_if=_absent)
+    editable: bool | list[str] = Field(default=False, exclude_if=_empty)
     seen: Seen | None = Field(default=None, exclude_if=_absent)
     votes: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
     preview: str | None = Field(default=None, exclude_if=_absent)
@@ -288,8 +290,7 @@ class PlatformContext(Wire):
             return NO_SECRETS
         known, of = self._found()
         if known is None:
-            known = _Known(of, self.secret_values())
-            self.__dict__["_known"] = of, known
+            known = self.__dict__["_known"] = _Known(of, self.secret_values())
             _RECENT.keep(known)
         return known.secrets
 
@@ -300,15 +301,19 @@ class PlatformContext(Wire):
         return known is not None and known.count <= most and known.size <= size
 
     def _found(self) -> tuple[_Known | None, tuple[object, ...]]:
-        # An interceptor may have changed the fields since the secrets were found.
-        of = (self.platform_token, self.kubeconfig, tuple(in_credentials(self.aws_credentials)))
-        last: tuple[tuple[object, ...], _Known] | None = self.__dict__.get("_known")
-        # With the fields of this very context, since equal objects take longer to compare.
-        if last is not None and last[0] == of:
-            return last[1], of
-        known = _RECENT.find(of)
-        if known is not None:
-            self.__dict__["_known"] = of, known
+        # An interceptor may have changed the fields since the secrets were found. Texts are
+        # compared ten times faster than the objects that hide them.
+        token, config = self.platform_token, self.kubeconfig
+        of = (
+            token and token.get_secret_value(),
+            config and config.get_secret_value(),
+            tuple(in_credentials(self.aws_credentials)) if self.aws_credentials else (),
+        )
+        known: _Known | None = self.__dict__.get("_known")
+        if known is None or known.of != of:
+            known = _RECENT.find(of)
+            if known is not None:
+                self.__dict__["_known"] = known
         return known, of
 
     def secret_values(self) -> Iterator[str]:

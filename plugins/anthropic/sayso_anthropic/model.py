@@ -9,6 +9,7 @@ import anthropic
 
 from sayso import Ask, ModelError
 from sayso.models.adapters import (
+    Attempts,
     Connection,
     Key,
     Learned,
@@ -86,7 +87,7 @@ class Claude:
         self.key = key
         self.connection = connection
         self.context_window = abilities_of(name).window
-        self._learned: dict[str, Learned] = {}
+        self.learned: dict[str, Learned] = {}
         self._explained = False
 
     def __repr__(self) -> str:
@@ -100,24 +101,12 @@ class Claude:
             explain_config(ask.config, call.name, self.connection.effort)
         return retried(call.events, call.failure, self.connection.retries, call.mended)
 
-    def learned(self, name: str) -> Learned:
-        """The parameters that the model `name` has refused."""
-        if name not in self._learned:
-            omit = self.connection.omit
-            self._learned[name] = Learned(name, OPTIONAL, limits=LIMITS, omit=omit)
-        return self._learned[name]
 
-
-class _Call:
+class _Call(Attempts["Claude"]):
     """One call of the model, with its retries."""
 
     def __init__(self, model: Claude, ask: Ask) -> None:
-        self._model = model
-        self._ask = ask
-        self.name = ask.model or model.name
-        self._learned = model.learned(self.name)
-        self._sent: dict[str, Any] = {}
-        self._key = ""
+        super().__init__(model, ask, OPTIONAL, LIMITS)
 
     async def events(self) -> AsyncGenerator[ModelEvent, None]:
         """One attempt."""
@@ -162,9 +151,7 @@ class _Call:
 
     async def mended(self, error: ModelError) -> bool:
         """Whether the next attempt will differ."""
-        if error.kind == "auth" and not self._ask.key:
-            return await self._model.key.renewed(self._key)
-        return self._unplaced(error) or self._learned.learns(error, self._sent)
+        return self._unplaced(error) or await super().mended(error)
 
     def _unplaced(self, error: ModelError) -> bool:
         """Learn from a refusal of marks, or of a system message among the others, which stand in

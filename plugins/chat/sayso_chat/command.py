@@ -139,6 +139,4 @@ def _person(
     from sayso_chat.screen import Screen
 
     person = Person(talk, where, Screen(), Keyboard(files))
-    if last is not None:
-        person.go_on(last)
-    return person.converse() if message is None else person.say_once(message)
+    return person.converse(last) if message is None else person.say_once(message, last)

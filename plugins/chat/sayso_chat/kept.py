@@ -16,8 +16,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sayso import Config, ConfigError, state_dir
-
 NOTHING_KEPT = "there is no conversation to go on with; this is a new one"
 
 MESSAGES = 1000
@@ -89,10 +87,13 @@ class Kept:
 
 def of_user() -> Kept:
     """The files of the user who runs this."""
+    given = os.environ.get("XDG_STATE_HOME", "")
     try:
-        return Kept(state_dir(Config()) / "chat")
-    except ConfigError:
+        # Their specification says to ignore a relative one.
+        base = Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
+    except RuntimeError:  # there is no home
         return Kept(None)
+    return Kept(base / "sayso" / "chat")
 
 
 def _file(place: str) -> str:

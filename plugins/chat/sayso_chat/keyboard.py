@@ -9,6 +9,8 @@ import select
 import sys
 from typing import Any
 
+import click
+
 from sayso_chat.kept import Kept
 
 _AT_ONCE = 0.03
@@ -24,6 +26,7 @@ class Keyboard:
         self._readline = _readline()
         # GNU's takes a paste as one line by itself.
         self._takes_pastes = self._readline is not None and _is_gnu(self._readline)
+        self.editor = bool(os.environ.get("VISUAL") or os.environ.get("EDITOR"))
         self._last = ""
         for text in kept.history() if self._readline else ():
             self._add(text)
@@ -50,6 +53,24 @@ class Keyboard:
         if unseen:
             _forget_typed_ahead()
         return input(prompt).strip()
+
+    def edited(self, prompt: str, text: str) -> str:
+        """The text as the person has changed it: in the editor that VISUAL or EDITOR names, else
+        in a line."""
+        if self.editor:
+            try:
+                # Without a saved change there is no new text.
+                return (click.edit(text, extension=".json") or text).strip()
+            except click.ClickException as error:
+                print(error.message)
+        if self._readline is None:
+            print(text)
+            return input(prompt).strip() or text
+        self._readline.set_startup_hook(lambda: self._readline.insert_text(text))
+        try:
+            return input(prompt).strip()
+        finally:
+            self._readline.set_startup_hook()
 
     def _add(self, text: str) -> None:
         self._last = text

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from sayso_chat.client import ChatError, Json
+from sayso_chat.edit import changes, draft, edited
 from sayso_chat.kept import NOTHING_KEPT
 from sayso_chat.keyboard import Keyboard
 from sayso_chat.screen import Screen
 from sayso_chat.talk import Decision, Events, Proposal, Talk
 from sayso_chat.text import name_of
 
-Answer = Literal["approve", "reject", "details", "later"]
+Answer = Literal["approve", "reject", "edit", "details", "later"]
 
 HELP = """\
 Type a message and press Enter. A backslash at the end of a line, or Alt-Enter,
@@ -26,8 +27,11 @@ decision, Ctrl-D leaves; sayso chat --continue goes on from there.
 WAITING = "Waiting for the reply"
 CANCELLED = "cancelled; the conversation stands as it was before"
 GOES_ON = "cancelled; what was approved goes on: approve it again to see how it ended"
+CHANGED = "APPROVAL_CHANGED"
 _LEAVE = ("/quit", "/exit")
 QUESTION = "approve, reject, details or later? [a/r/d/l] "
+QUESTION_EDIT = "approve, reject, edit, details or later? [a/r/e/d/l] "
+INPUT = "input as JSON: "
 REASON = "reason (the agent gets it): "
 _ANSWERS: dict[str, Answer] = {
     "a": "approve",
@@ -38,6 +42,8 @@ _ANSWERS: dict[str, Answer] = {
     "reject": "reject",
     "n": "reject",
     "no": "reject",
+    "e": "edit",
+    "edit": "edit",
     "d": "details",
     "details": "details",
     "l": "later",
@@ -56,9 +62,12 @@ class Person:
         self._where = where
         self._screen = screen
         self._keyboard = keyboard
+        self._drafts: dict[str, str] = {}
 
-    def go_on(self, kept: Json) -> None:
+    def _go_on(self, kept: Json | None) -> None:
         """Go on with a conversation that was kept, if it is one, and show its last turn."""
+        if kept is None:
+            return
         if not self._talk.go_on(kept):
             self._screen.note(NOTHING_KEPT)
             return
@@ -67,9 +76,11 @@ class Person:
         for message in self._talk.messages[-2:]:
             self._screen.said(message)
 
-    def converse(self) -> int:
-        """Talk until the person leaves; the exit code."""
+    def converse(self, kept: Json | None = None) -> int:
+        """Talk until the person leaves, and go on with a conversation that was `kept`; the exit
+        code."""
         self._screen.note(f"Talking to {self._where}. Ctrl-C cancels a turn, Ctrl-D leaves, /help")
+        self._go_on(kept)
         try:
             self._settle()
             while True:
@@ -78,10 +89,11 @@ class Person:
             self._screen.line()
             return 0
 
-    def say_once(self, text: str) -> int:
+    def say_once(self, text: str, kept: Json | None = None) -> int:
         """Send one message, and the decisions that follow; returns the exit code."""
+        self._go_on(kept)
         try:
-            return 0 if self._turn(self._talk.say(text)) and self._settle() else 1
+            return 0 if self._say(text) else 1
         except EOFError:
             self._screen.line()
             return 0
@@ -111,53 +123,69 @@ class Person:
                 elif text:
                     self._screen.note("nothing waits for a decision")
             case _:
-                if self._turn(self._talk.say(text)):
-                    self._settle()
+                self._say(text)
 
-    def _turn(self, events: Events, doing: str = WAITING, cancelled: str = CANCELLED) -> bool:
-        """Show a turn; whether it ended well.
+    def _say(self, text: str) -> bool:
+        last = self._turn(self._talk.say(text))
+        return self._settle() if last.get("type") == "done" else self._failed()
+
+    def _turn(self, events: Events, doing: str = WAITING, cancelled: str = CANCELLED) -> Json:
+        """Show a turn; its last event, which is no `done` if it did not end well.
 
         `doing` is shown until its first event, `cancelled` when Ctrl-C ends it.
         """
-        last: object = None
+        last: Json = {}
         self._screen.status(doing)
         try:
             with contextlib.closing(events):
                 for event in events:
                     self._screen.event(event)
-                    last = event.get("type")
+                    last = event
         except KeyboardInterrupt:
             self._screen.note(cancelled)
         except ChatError as error:
             self._screen.error(str(error))
-        if last == "error" and self._talk.pending:
-            self._screen.note("an empty line shows what waits for a decision")
-        return last == "done"
+        return last
 
     def _settle(self) -> bool:
         """Ask about pending calls until all are decided or put off; False after a failure."""
         later: list[Json] = []
+        made: list[Decision] = []
         while self._talk.pending:
-            decisions = self._ask(later)
+            decisions = self._ask(made, later)
             if not decisions:
                 self._screen.note("left for later; an empty line shows it again")
                 return True
             running = [name_of(proposal) for proposal, sent in decisions if sent["execute"]]
             events = self._talk.decide(decisions)
             if running:
-                ended_well = self._turn(events, f"Running {', '.join(running)}", GOES_ON)
+                last = self._turn(events, f"Running {', '.join(running)}", GOES_ON)
             else:
-                ended_well = self._turn(events)
-            if not ended_well:
-                return False
+                last = self._turn(events)
+            as_proposed = [one for one in decisions if not _is_edited(*one)]
+            if last.get("code") == CHANGED and len(as_proposed) < len(decisions):
+                # The service has taken none of them.
+                made = as_proposed
+            elif last.get("type") == "done":
+                made = []
+                # A call that needs the approval of others, too, is stated again.
+                later += [{**sent, "execute": False} for _, sent in decisions]
+            else:
+                return self._failed()
         return True
 
-    def _ask(self, later: list[Json]) -> list[Decision]:
-        """The decisions on the pending calls that are not put off; none if Ctrl-C ends the
-        questions. `later` gets the calls that the person puts off, and they are not asked for
-        again when the service restates them."""
-        pending = [one for one in self._talk.pending if one.stated not in later]
-        decisions: list[Decision] = []
+    def _failed(self) -> bool:
+        if self._talk.pending:
+            self._screen.note("an empty line shows what waits for a decision")
+        return False
+
+    def _ask(self, made: Sequence[Decision], later: list[Json]) -> list[Decision]:
+        """The decisions `made` and those on the other pending calls that are not put off; none if
+        Ctrl-C ends the questions. `later` gets the calls that the person puts off, and they are not
+        asked for again when the service restates them."""
+        known = [*later, *(proposal.stated for proposal, _ in made)]
+        pending = [one for one in self._talk.pending if one.stated not in known]
+        decisions = [*made]
         try:
             for number, proposal in enumerate(pending, 1):
                 place = f" ({number} of {len(pending)})" if len(pending) > 1 else ""
@@ -172,23 +200,59 @@ class Person:
 
     def _decision(self, proposal: Proposal, place: str) -> Json | None:
         cut = self._screen.proposal(proposal, place, whole=False)
+        changed: Json | None = None
         while True:
-            match self._answer():
+            match self._answer(proposal):
                 case "approve" if cut:
                     self._screen.note("not all of it was shown; d shows it, then decide")
                 case "approve":
-                    return proposal.approved()
+                    return proposal.approved(changed)
                 case "reject":
                     return proposal.rejected(self._keyboard.answer(REASON))
+                case "edit":
+                    changed = self._edited(proposal, changed)
                 case "details":
                     cut = self._screen.proposal(proposal, place, whole=True)
+                    if changed is not None:
+                        self._changes(proposal, changed)
                 case "later":
                     return None
 
-    def _answer(self) -> Answer:
+    def _edited(self, proposal: Proposal, changed: Json | None) -> Json | None:
+        """The input that the person wants instead; what they write is kept for their next try."""
+        key = str(proposal.stated.get("id"))
+        indent = 2 if self._keyboard.editor else None
+        text = self._drafts.get(key) or draft(proposal, indent=indent)
+        try:
+            text = self._drafts[key] = self._keyboard.edited(INPUT, text)
+        except KeyboardInterrupt:
+            self._screen.line()
+            return changed
+        try:
+            new = edited(proposal, text)
+        except ValueError as error:
+            self._screen.note(f"{error}; e goes on with what you wrote")
+            return changed
+        return new if self._changes(proposal, new) else None
+
+    def _changes(self, proposal: Proposal, new: Json) -> bool:
+        """Show what `new` changes in the input, if it changes anything."""
+        if lines := changes(proposal.stated.get("input") or {}, new):
+            self._screen.changes(lines)
+            self._screen.note("a approves it as changed")
+        else:
+            self._screen.note("nothing is changed")
+        return bool(lines)
+
+    def _answer(self, proposal: Proposal) -> Answer:
         while True:
-            said = self._keyboard.answer(QUESTION, unseen=True).lower()
+            question = QUESTION_EDIT if proposal.editable else QUESTION
+            said = self._keyboard.answer(question, unseen=True).lower()
             if said in _LEAVE:
                 raise EOFError
-            if said in _ANSWERS:
-                return _ANSWERS[said]
+            if (answer := _ANSWERS.get(said)) and (answer != "edit" or proposal.editable):
+                return answer
+
+
+def _is_edited(proposal: Proposal, sent: Json) -> bool:
+    return bool(sent["execute"]) and sent.get("input") != proposal.stated.get("input")

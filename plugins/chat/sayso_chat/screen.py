@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,11 +25,13 @@ _GUTTER = 10
 _NARROWEST = _GUTTER + 5
 """Columns below which no line is cut to the terminal: the gutter and a wide character."""
 _MARGIN = "  "
+_OUTPUT = "  | "
 _WIDEST = 100
 """Columns beyond which a reply is not set wider: long lines are hard to read."""
 _PATIENCE = 0.5
 """Seconds without a further line of a reply until a status line says that it is being written."""
 WRITING = "Writing"
+_PLACE = re.compile(r"^body(\.\w+)+: ")
 _ERASE = "\r\x1b[2K"
 
 
@@ -45,6 +48,7 @@ class Screen:
         self._return = ""
         self._reply: Reply | None = None
         self._written = 0.0
+        self._after_outcome = False
 
     def event(self, event: Json) -> None:
         """Show one event of a turn; proposals are left to `proposal`."""
@@ -64,8 +68,12 @@ class Screen:
             case "done":
                 self._done(event)
             case "error":
+                text = str(event.get("error"))
+                if self.terminal:
+                    # The place in the request says nothing to a person.
+                    text = _PLACE.sub("", text)
                 incident = event.get("incident")
-                self.error(f"{event.get('error')}" + (f" (incident {incident})" * bool(incident)))
+                self.error(text + (f" (incident {incident})" * bool(incident)))
 
     def said(self, message: Json) -> None:
         """Show a message of a conversation that goes on."""
@@ -127,11 +135,19 @@ class Screen:
         self.line()
         self.line(f"{title(proposal)}{place}", fg="yellow", bold=True)
         for label, text in shown.lines:
-            for number, piece in enumerate(_pieces(text, self._width() - _GUTTER - 3)):
-                # Every line has a margin, so that no content can imitate a line of ours.
-                margin = f"{label if number == 0 else '':>{_GUTTER}} | "
-                self._write(self._styled(margin, dim=True) + piece + "\n")
+            self._labelled(label, text)
         return shown.cut
+
+    def changes(self, lines: Sequence[str]) -> None:
+        """Show the lines of an input that the approver has changed."""
+        for line in lines:
+            self._labelled({"-": "before", "+": "after"}.get(line[:1], ""), line[1:])
+
+    def _labelled(self, label: str, text: str) -> None:
+        for number, piece in enumerate(_pieces(text, self._width() - _GUTTER - 3)):
+            # Every line has a margin, so that no content can imitate a line of ours.
+            margin = f"{label if number == 0 else '':>{_GUTTER}} | "
+            self._write(self._styled(margin, dim=True) + piece + "\n")
 
     def _text(self, text: str) -> None:
         whole = self._return + text
@@ -142,6 +158,9 @@ class Screen:
             self._write(shown)
             return
         if self._reply is None:
+            if self._after_outcome:
+                self.line()
+                self._after_outcome = False
             # Only a terminal needs it, and it takes a while to import.
             from sayso_chat.markdown import Reply
 
@@ -159,10 +178,10 @@ class Screen:
             self._reply, self._return = None, ""
             self._inset(rest)
 
-    def _inset(self, lines: Iterable[str]) -> None:
+    def _inset(self, lines: Iterable[str], margin: str = _MARGIN) -> None:
         """Write lines behind a margin, so that no content can imitate a line of ours."""
         self._clear_status()
-        self._write("".join(f"{_MARGIN}{line}".rstrip() + "\n" for line in lines))
+        self._write("".join(f"{margin}{line}".rstrip() + "\n" for line in lines))
         self._written = time.monotonic()
 
     def _outcome(self, name: str, output: str) -> None:
@@ -170,16 +189,16 @@ class Screen:
         head, *rest = outcome(name, output)
         first, *more = _pieces(head, self._width() - 1)
         self.line(first, fg="red" if failed else "green")
-        self._content("\n".join(["".join(more)] * bool(more) + rest))
+        self._content("\n".join(["".join(more)] * bool(more) + rest), margin=_OUTPUT)
+        self._after_outcome = self.terminal
 
-    def _content(self, text: str) -> None:
+    def _content(self, text: str, margin: str = _MARGIN) -> None:
         """Write lines that are not ours; on a terminal behind the margin."""
         self.end_line()
         lines = text.split("\n") if text else []
         if self.terminal:
-            self._inset(
-                piece for line in lines for piece in _pieces(line, self._width() - len(_MARGIN) - 1)
-            )
+            width = self._width() - len(margin) - 1
+            self._inset((piece for line in lines for piece in _pieces(line, width)), margin)
         else:
             self._write("".join(f"{line}\n" for line in lines))
 

@@ -30,17 +30,25 @@ class Proposal:
 
     kind: str
     stated: Json = field(hash=False)
-    bound: Json = field(hash=False, default_factory=dict)
-    """Everything else that an approval binds, if the service says so."""
+    approval: Json = field(hash=False, default_factory=dict)
+    """The same call as `approvals` states it: with what an approval binds, its preview, whether its
+    input may be changed, and the approvals so far."""
 
     @property
     def is_command(self) -> bool:
         """Whether it is a terminal command."""
         return self.kind == "cmds"
 
-    def approved(self) -> Json:
-        """The object that the caller sends back to approve it."""
-        return {**self.stated, "execute": True}
+    @property
+    def editable(self) -> bool | list[str]:
+        """The parameters that its approver may change; true means all."""
+        found = self.approval.get("editable")
+        return [str(name) for name in found] if isinstance(found, list) else found is True
+
+    def approved(self, edited: Json | None = None) -> Json:
+        """The object that the caller sends back to approve it, with `edited` as its input."""
+        changed = {} if edited is None else {"input": edited}
+        return {**self.stated, **changed, "execute": True}
 
     def rejected(self, reason: str) -> Json:
         """The object that the caller sends back to reject it."""
@@ -82,7 +90,7 @@ class Talk:
         try:
             messages, session = [{**one} for one in kept["messages"]], kept["session"]
             pending = [
-                Proposal(str(kind), {**one}, {**bound}) for kind, one, bound in kept["pending"]
+                Proposal(str(kind), {**one}, {**more}) for kind, one, more in kept["pending"]
             ]
         except (KeyError, TypeError, ValueError):
             return False
@@ -119,9 +127,9 @@ class Talk:
         self.messages += [message, {"role": "assistant", "content": reply.text, "data": reply.data}]
         self._session = reply.data.get("session", self._session)
         items = reply.data.get("approvals") or []
-        bound = {item.get("id"): item.get("bound") or {} for item in items}
+        approvals = {item.get("id"): item for item in items}
         new = [
-            replace(proposal, bound=bound.get(proposal.stated.get("id"), {}))
+            replace(proposal, approval=approvals.get(proposal.stated.get("id"), {}))
             for kind in _PROPOSED
             for proposal in _waiting(kind, reply.data.get(kind))
         ]
@@ -133,7 +141,7 @@ class Talk:
         open_ones = [p for p in self.pending if p.is_command and _key(p.stated) not in known]
         self.pending = open_ones + new
         if self._keeper is not None:
-            pending = [[one.kind, one.stated, one.bound] for one in self.pending]
+            pending = [[one.kind, one.stated, one.approval] for one in self.pending]
             self._keeper({"messages": self.messages, "session": self._session, "pending": pending})
 
 

@@ -47,7 +47,8 @@ def show(proposal: Proposal, *, whole: bool) -> Shown:
         if value:
             rows.append((label, visible(str(value), strict=True)))
     rows += _subject(proposal)
-    rows += _bound(proposal.bound)
+    rows += _bound(proposal.approval.get("bound") or {})
+    rows += _about(proposal.approval)
     if any(_hides(text) for text in _texts(stated)):
         rows.append(("note", "characters that a terminal would hide or obey are written out"))
     if whole:
@@ -83,6 +84,16 @@ def _bound(bound: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for name, value in context.items():
             text = pretty(value) if isinstance(value, dict | list) else str(value)
             yield "where", visible(f"{name} {text}", strict=True)
+
+
+def _about(approval: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The tool's preview of the call, and the approvals so far."""
+    if approval.get("preview"):
+        yield "preview", visible(str(approval["preview"]), strict=True)
+    if isinstance(votes := approval.get("votes"), dict) and "needed" in votes:
+        by = ", ".join(map(str, votes.get("by") or ()))
+        text = f"{votes.get('given')} of {votes['needed']} approvals" + f", by {by}" * bool(by)
+        yield "votes", visible(text, strict=True)
 
 
 def _details(stated: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -34,6 +34,7 @@ from sayso import (
 )
 from sayso.testing import Service, scripted, served
 from sayso_chat.client import ChatError, Client, as_url
+from sayso_chat.edit import draft, edited
 from sayso_chat.kept import Kept
 from sayso_chat.talk import Proposal, Talk
 from sayso_chat.text import show
@@ -352,6 +353,119 @@ def test_quit_leaves_at_a_decision_and_decides_nothing(folder: Path) -> None:
         person.keys("/quit\n")
         assert person.ended() == 0
     assert given.names == []
+
+
+class Silences:
+    """An agent whose gated tool lets its approver change the hours."""
+
+    def __init__(self, *steps: Any, editable: Any = ("hours",)) -> None:
+        self.ran: list[tuple[str, int]] = []
+        self.model = scripted(*steps)
+
+        @tool(requires_approval=True, editable=editable)
+        def silence(host: str, hours: int = 2) -> str:
+            """Silence the alarms of a host."""
+            self.ran.append((host, hours))
+            return f"silenced {host} for {hours} hours"
+
+        self.agent = Agent(model=self.model, tools=[silence])
+
+
+SILENCE = [Call("1", "silence", {"host": "web-1"})]
+EDIT = "later? [a/r/e/d/l] "
+BACK = "\x08" * 40
+
+
+def test_input_is_edited_in_a_line_and_approved_as_changed(folder: Path) -> None:
+    given = Silences(SILENCE, "It is silent.")
+    with at_terminal(given.agent, folder, EDITOR="", VISUAL="") as person:
+        person.shows("> ")
+        person.keys("silence web-1\n")
+        person.shows(EDIT)
+        person.keys("e\n")
+        person.shows('input as JSON: {"hours": 2}')
+        person.keys(BACK + '{"hours": 3\n')
+        person.shows("that is no JSON")
+        person.shows(EDIT)
+        person.keys("e\n")
+        # The text of the first try is still there.
+        person.shows('input as JSON: {"hours": 3')
+        person.keys("}\n")
+        shown = person.shows(EDIT)
+        assert '    before |   "hours": 2\n     after |   "hours": 3\n' in shown
+        assert given.ran == []
+        person.keys("a\n")
+        person.shows("silence: silenced web-1 for 3 hours")
+        person.shows("It is silent.")
+    assert given.ran == [("web-1", 3)]
+
+
+def test_refused_input_is_told_and_asked_again_with_all_other_decisions_kept(folder: Path) -> None:
+    given = Silences([*SILENCE, Call("2", "silence", {"host": "web-2"})], "They are silent.")
+    with at_terminal(given.agent, folder, EDITOR="", VISUAL="") as person:
+        person.shows("> ")
+        person.keys("silence both\n")
+        person.shows("(1 of 2)")
+        person.shows(EDIT)
+        person.keys("a\n")
+        person.shows("(2 of 2)")
+        person.shows(EDIT)
+        person.keys("e\n")
+        person.shows('{"hours": 2}')
+        person.keys(BACK + '{"hours": "long"}\n')
+        person.shows("after")
+        person.shows(EDIT)
+        person.keys("a\n")
+        lines = person.shows("\n")
+        assert "error: the changed input does not fit the tool: parameter 'hours'" in lines + (
+            person.shows("silence waits for your decision\n")
+        )
+        assert given.ran == []
+        person.shows(EDIT)
+        person.keys("e\n")
+        person.shows('{"hours": "long"}')
+        person.keys(BACK + '{"hours": 5}\n')
+        person.shows(EDIT)
+        person.keys("a\n")
+        person.shows("They are silent.")
+    assert sorted(given.ran) == [("web-1", 2), ("web-2", 5)]
+
+
+def test_editor_of_the_person_gets_the_input(folder: Path) -> None:
+    editor = folder / "editor"
+    editor.write_text('#!/bin/sh\nsed -i s/web-1/web-9/ "$1"\n', "utf-8")
+    editor.chmod(0o755)
+    given = Silences(SILENCE, "It is silent.", editable=True)
+    with at_terminal(given.agent, folder, VISUAL=str(editor)) as person:
+        person.shows("> ")
+        person.keys("silence web-1\n")
+        person.shows(EDIT)
+        person.keys("e\n")
+        assert '     after |   "host": "web-9"' in person.shows(EDIT)
+        person.keys("a\n")
+        person.shows("It is silent.")
+    assert given.ran == [("web-9", 2)]
+
+
+def test_only_what_may_be_changed_is_offered_and_taken() -> None:
+    stated = {"id": "1", "name": "silence", "input": {"host": "a\u202eb", "hours": 2}}
+    some = Proposal("tool_calls", stated, {"editable": ["hours", "why"]})
+    assert draft(some) == '{"hours": 2, "why": null}'
+    assert edited(some, '{"hours": 3, "why": null}') == {"host": "a\u202eb", "hours": 3}
+    assert edited(some, '{"why": "x"}') == {"host": "a\u202eb", "hours": 2, "why": "x"}
+    for text, said in (
+        ('{"host": "b"}', "'host' may not be changed"),
+        ("[1]", "is a JSON object"),
+        ("{", "that is no JSON"),
+        ('{"hours": NaN}', "NaN"),
+        ('{"hours":' * 100_000, "too deeply"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            edited(some, text)
+    whole = Proposal("tool_calls", stated, {"editable": True})
+    assert draft(whole) == r'{"host": "a\u202eb", "hours": 2}'
+    assert edited(whole, '{"hours": 3}') == {"hours": 3}
+    assert not Proposal("tool_calls", stated).editable
 
 
 def test_some_of_several_calls_can_be_decided(folder: Path) -> None:

@@ -19,6 +19,7 @@ from google.genai import errors, types
 
 from sayso import Ask, ConfigError, ModelError, per_loop
 from sayso.models.adapters import (
+    Attempts,
     Connection,
     Key,
     Learned,
@@ -117,7 +118,7 @@ class Gemini:
         self.key = key
         self.connection = connection
         self.context_window = abilities_of(name).window
-        self._learned: dict[str, Learned] = {}
+        self.learned: dict[str, Learned] = {}
         self._explained = False
 
     def __repr__(self) -> str:
@@ -131,24 +132,12 @@ class Gemini:
             explain_config(ask.config, call.name)
         return retried(call.events, call.failure, self.connection.retries, call.mended)
 
-    def learned(self, name: str) -> Learned:
-        """The parameters that the model `name` has refused."""
-        if name not in self._learned:
-            omit = self.connection.omit
-            self._learned[name] = Learned(name, OPTIONAL, limits=LIMITS, omit=omit)
-        return self._learned[name]
 
-
-class _Call:
+class _Call(Attempts["Gemini"]):
     """One call of the model, with its retries."""
 
     def __init__(self, model: Gemini, ask: Ask) -> None:
-        self._model = model
-        self._ask = ask
-        self.name = ask.model or model.name
-        self._learned = model.learned(self.name)
-        self._sent: dict[str, Any] = {}
-        self._key = ""
+        super().__init__(model, ask, OPTIONAL, LIMITS)
 
     async def events(self) -> AsyncGenerator[ModelEvent, None]:
         """One attempt."""
@@ -190,12 +179,6 @@ class _Call:
             secrets=(self._key, self._model.key.value, *self._ask.secrets),
             model=self.name,
         )
-
-    async def mended(self, error: ModelError) -> bool:
-        """Whether the next attempt will differ."""
-        if error.kind == "auth" and not self._ask.key:
-            return await self._model.key.renewed(self._key)
-        return self._learned.learns(error, self._sent)
 
     def _transport(self) -> dict[str, Any]:
         connection = self._model.connection

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sayso import Agent, Call, ModelError, Plugin, Session, hookimpl, tool
+from sayso import Agent, Call, Caller, LocalShell, ModelError, Plugin, Session, hookimpl, tool
 from sayso.testing import Answer, Service, scripted, served, user
 from sayso_idempotency import rows
 
@@ -154,9 +154,12 @@ def test_a_turn_that_failed_for_now_goes_on_and_runs_no_tool_again(
 
 
 def test_refusals_before_the_turn_are_not_kept(start: Start) -> None:
-    service = start("One.")
+    service = start("One.", config=f'{CONFIG}cors_origins = ["https://page.example"]\n')
     assert service.post(PATHS[0], {"messages": []}, KEY).status == 422
     assert ask(service).json()["content"] == "One."
+    again = ask(service, Origin="https://page.example")
+    assert replayed(again)
+    assert "Idempotent-Replayed" in again.headers["access-control-expose-headers"]
 
 
 def test_a_failure_of_the_agent_is_kept(desk: Desk) -> None:
@@ -305,3 +308,75 @@ def test_an_attempt_that_was_overtaken_notes_nothing() -> None:
     assert not rows.note(notes, "key", "slow", "two", "begun")
     rows.end(notes, "key", "slow", rows.Reply(200, [], "late"))
     assert isinstance(rows.claim(notes, "key", "r", "third", 60), rows.Running)
+
+
+def test_what_was_proposed_or_granted_before_a_crash_is_not_proposed_again(
+    start: Start, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "LEASE", 0.2)
+    # A process that dies at this moment records no answer either.
+    monkeypatch.setattr(rows, "end", lambda *args, **kwargs: None)
+    rules = '[[approvals.rules]]\ntool = "send"\naction = "require"\n'
+    service = start(send("ann"), "Sent.", config=f"{CONFIG}{rules}")
+    (first,) = ask(service).json()["data"]["tool_calls"]
+    threading.Event().wait(0.3)
+    again = ask(service)
+    assert not replayed(again)
+    assert again.json()["data"]["tool_calls"] == [first]
+    pending = asyncio.run(service.host.calls.pending(Caller("v2")))
+    assert [call.id for call in pending.calls] == [first["id"]]
+    conversation = service.conversation(user("hi"), {"role": "assistant", **again.json()})
+    assert conversation.approve()["content"] == "Sent."
+    assert desk.runs == ["ann"]
+
+
+def test_suggested_commands_are_not_suggested_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "LEASE", 0.2)
+    monkeypatch.setattr(rows, "end", lambda *args, **kwargs: None)
+    suggestion = Call("s", "suggest_commands", {"commands": [{"command": "true"}]})
+    agent = Agent(name="desk", model=scripted([suggestion]), commands=LocalShell())
+    with served(agent, config=CONFIG) as service:
+        (first,) = ask(service).json()["data"]["cmds"]
+        threading.Event().wait(0.3)
+        assert ask(service).json()["data"]["cmds"] == [first]
+        pending = asyncio.run(service.host.calls.pending(Caller("v2")))
+        assert len(pending.calls) == 1
+
+
+GRANTS = """
+[auth]
+scheme = "bearer"
+[auth.tokens]
+ann = "ann-token-0123456789"
+bob = "bob-token-0123456789"
+[auth.principals.ann]
+kind = "person"
+[auth.principals.bob]
+kind = "person"
+[approvals]
+deciders = "any"
+grants = true
+[[approvals.rules]]
+tool = "send"
+action = "require"
+"""
+
+
+def test_a_call_under_a_standing_grant_runs_once(start: Start, desk: Desk) -> None:
+    away = ModelError("overloaded", "away")
+    config = CONFIG.replace('"v2"', '"v2", "approvals"') + GRANTS
+    service = start(send("zoe"), away, "Sent.", config=config)
+    ann, bob = ({"Authorization": f"Bearer {who}-token-0123456789"} for who in ("ann", "bob"))
+    grant = {
+        "tool": "send",
+        "arguments": {"to": "zoe"},
+        "holder": "ann",
+        "reason": "letters",
+        "uses": 9,
+        "seconds": 600,
+    }
+    assert service.post("/approvals/grants", grant, bob).status in (200, 201)
+    assert ask(service, **ann).status == 503
+    again = ask(service, **ann)
+    assert again.json()["content"].startswith("Sent.")
+    assert desk.runs == ["zoe"]

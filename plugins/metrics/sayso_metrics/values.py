@@ -71,6 +71,9 @@ class Values(Observer):
         self._lag = gauge("outbox_lag_seconds", "From a change to its notification.", "channel")
         self._abandoned = gauge("calls_abandoned", "Abandoned calls that have not ended.")
         self._background = gauge("calls_running_alone", "Approved calls that no turn waits for.")
+        self._unrecorded = gauge("outcomes_unrecorded", "Outcomes that the store lacks.")
+        # The counts of processes that have ended remain, so further starts are restarts.
+        counter("process_starts", "Processes of the service that have started.").inc()
         self._threads = gauge("threads", "Threads for plain code.")
         self._loops = gauge("loops", "Event loops for async code.")
 
@@ -81,6 +84,7 @@ class Values(Observer):
         self._waiting.set(load.waiting)
         self._abandoned.set(load.abandoned)
         self._background.set(load.calls)
+        self._unrecorded.set(load.unrecorded)
         self._threads.set(load.threads)
         self._loops.set(load.loops)
 

@@ -6,15 +6,17 @@ import json
 import os
 import signal
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sayso import Agent, Call, Reply, Turn, Usage, tool
+from sayso import Agent, Call, LedgerUnavailable, Reply, Turn, Usage, tool
 from sayso.testing import Served, scripted
 from sayso_metrics import Metrics
 
@@ -76,6 +78,31 @@ def test_turns_tokens_and_approvals_are_counted_and_nobody_is_named(sayso_served
     assert value(found, "sayso_ledger_duration_seconds_count", operation="propose") >= 2
     assert value(found, "sayso_approval_ttl_seconds") > 0
     assert "ana" not in answer.text.split()
+
+
+def test_an_outcome_that_the_store_does_not_take_is_counted_until_it_does(
+    sayso_served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent(model=scripted([Call("c1", "delete", {"name": "web"})], "done"), tools=[delete])
+    service = sayso_served(agent, [Metrics()])
+
+    async def refuses(*given: Any, **more: Any) -> Any:
+        raise LedgerUnavailable("the disk is full")
+
+    for name in ("finish", "finish_last"):
+        monkeypatch.setattr(type(service.host.engine.ledger), name, refuses)
+
+    def unrecorded() -> float:
+        return value(samples(service.get("/metrics").text), "sayso_outcomes_unrecorded")
+
+    talk = service.conversation()
+    talk.say("delete web")
+    approving = threading.Thread(target=talk.approve)
+    approving.start()
+    until(lambda: unrecorded() == 1)
+    monkeypatch.undo()
+    approving.join(DEADLINE)
+    until(lambda: unrecorded() == 0)
 
 
 def test_a_port_of_its_own_needs_no_token(sayso_served: Served) -> None:
@@ -153,6 +180,8 @@ def test_a_scrape_has_the_sum_of_all_workers_also_after_one_has_died(
         pids.add(turn())
         total += 1
     assert {value(scraped(), "sayso_turns_total") for _ in range(6)} == {total}
+    starts = value(scraped(), "sayso_process_starts_total")
     os.kill(pids.pop(), signal.SIGKILL)
     until(answers)
+    until(lambda: value(scraped(), "sayso_process_starts_total") == starts + 1)
     assert value(scraped(), "sayso_turns_total") == total

@@ -60,6 +60,12 @@ class Oidc(Plugin):
             ]
         )
 
+    def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:
+        """The operations of this plugin's routes."""
+        from sayso_oidc.described import openapi_paths
+
+        return openapi_paths(LOGIN, CALLBACK, PROVIDER, LOGOUT)
+
     @hookimpl
     @asynccontextmanager
     async def lifespan(self, host: Host) -> AsyncIterator[None]:

@@ -12,6 +12,7 @@ import httpx2
 from sayso import Ask, ModelError, per_loop
 from sayso.models.adapters import (
     LONGEST_BODY,
+    Attempts,
     Connection,
     Key,
     Learned,
@@ -27,7 +28,7 @@ from sayso.models.adapters import (
     sent_names,
     status_fault,
 )
-from sayso_openai.dialects import Dialect, dialect_of
+from sayso_openai.dialects import dialect_of
 from sayso_openai.events import events
 from sayso_openai.presets import Preset
 from sayso_openai.reply import Accumulator
@@ -60,7 +61,7 @@ class ChatModel:
         self.preset = preset
         self.key = key
         self.connection = connection
-        self._learned: dict[str, Learned] = {}
+        self.learned: dict[str, Learned] = {}
         self._explained = False
         self._asking: asyncio.Task[None] | None = None
 
@@ -105,26 +106,13 @@ class ChatModel:
         url = self.url.copy_with(path=path)
         self.context_window = await listed_window(self.client(), url, headers, self.name)
 
-    def learned(self, name: str, dialect: Dialect) -> Learned:
-        """The parameters that the model `name` has refused."""
-        if name not in self._learned:
-            omit = self.connection.omit
-            optional = (*OPTIONAL, *dialect.limits)
-            self._learned[name] = Learned(name, optional, limits=dialect.limits, omit=omit)
-        return self._learned[name]
 
-
-class _Call:
+class _Call(Attempts["ChatModel"]):
     """One call of the model, with its retries."""
 
     def __init__(self, model: ChatModel, ask: Ask) -> None:
-        self._model = model
-        self._ask = ask
-        self.name = ask.model or model.name
-        self.dialect = dialect_of(model.provider, self.name)
-        self._learned = model.learned(self.name, self.dialect)
-        self._sent: Mapping[str, Any] = {}
-        self._key = ""
+        dialect = self.dialect = dialect_of(model.provider, ask.model or model.name)
+        super().__init__(model, ask, (*OPTIONAL, *dialect.limits), dialect.limits)
 
     async def events(self) -> AsyncGenerator[ModelEvent, None]:
         """One attempt."""
@@ -164,12 +152,6 @@ class _Call:
     def failure(self, error: Exception) -> ModelError:
         """The ModelError for what an attempt raised."""
         return failure(self._model.provider, error)
-
-    async def mended(self, error: ModelError) -> bool:
-        """Whether the next attempt will differ."""
-        if error.kind == "auth" and not self._ask.key:
-            return await self._model.key.renewed(self._key)
-        return self._learned.learns(error, self._sent)
 
     def _body(self) -> bytes:
         full = request(self._ask, self.name, self.dialect, self._learned, self._model.connection)

@@ -10,6 +10,7 @@ from httpx2 import URL
 
 from sayso import Ask, ModelError, per_loop
 from sayso.models.adapters import (
+    Attempts,
     Connection,
     Key,
     Learned,
@@ -62,7 +63,7 @@ class ResponsesModel:
         self.key = key
         self.connection = connection
         self.key_header = (connection.key_header or preset.key_header).lower()
-        self._learned: dict[str, Learned] = {}
+        self.learned: dict[str, Learned] = {}
         self._explained = False
 
     @classmethod
@@ -105,25 +106,13 @@ class ResponsesModel:
             explain_config(ask.config, call.dialect, call.name)
         return retried(call.events, call.failure, self.connection.retries, call.mended)
 
-    def learned(self, name: str) -> Learned:
-        """The parameters that the model `name` has refused."""
-        if name not in self._learned:
-            omit = self.connection.omit
-            self._learned[name] = Learned(name, (*OPTIONAL, *LIMITS), limits=LIMITS, omit=omit)
-        return self._learned[name]
 
-
-class _Call:
+class _Call(Attempts["ResponsesModel"]):
     """One call of the model, with its retries."""
 
     def __init__(self, model: ResponsesModel, ask: Ask) -> None:
-        self._model = model
-        self._ask = ask
-        self.name = ask.model or model.name
+        super().__init__(model, ask, (*OPTIONAL, *LIMITS), LIMITS)
         self.dialect: Dialect = dialect_of("openai", self.name)
-        self._learned = model.learned(self.name)
-        self._sent: Mapping[str, Any] = {}
-        self._key = ""
 
     async def events(self) -> AsyncGenerator[ModelEvent, None]:
         """One attempt."""
@@ -168,12 +157,6 @@ class _Call:
             case openai.OpenAIError():
                 return fault(provider, "protocol")
         return failure(provider, error)
-
-    async def mended(self, error: ModelError) -> bool:
-        """Whether the next attempt will differ."""
-        if error.kind == "auth" and not self._ask.key:
-            return await self._model.key.renewed(self._key)
-        return self._learned.learns(error, self._sent)
 
     def _headers(self) -> dict[str, Any]:
         if self._model.key_header == "authorization":

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from typing import Annotated, Any, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -34,9 +34,18 @@ from sayso_resume.neighbours import Neighbours
 
 __all__ = ["Resume"]
 
-Address = Annotated[str, Field(pattern=r"^(?:[^\s:\[\]]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$")]
+_HOST_AND_PORT = r"^(?:[^\s:\[\]]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$"
 _COUNT: Mapping[str, Any] = {"type": "integer", "minimum": 0, "default": 0}
 HEADERS: Mapping[str, str] = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+def _has_a_port(address: str) -> str:
+    if not 0 < int(address.rpartition(":")[2]) < 2**16:
+        raise ValueError("a port is a number from 1 to 65535")
+    return address
+
+
+Address = Annotated[str, Field(pattern=_HOST_AND_PORT), AfterValidator(_has_a_port)]
 
 
 class Resume(Plugin):

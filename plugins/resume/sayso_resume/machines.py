@@ -46,7 +46,8 @@ class Machines:
             server = await asyncio.start_server(
                 partial(self._admit, answer), host, port, reuse_port=True
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            # A system without shared ports raises ValueError.
             raise ConfigError(f"plugin.resume.listen = {self._listen!r}: {error}") from None
         try:
             yield

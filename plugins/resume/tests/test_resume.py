@@ -242,3 +242,9 @@ def test_a_proof_of_the_key_counts_once_and_soon() -> None:
 def test_the_settings_of_machines_are_needed_together(start: Start) -> None:
     with pytest.raises(StartupError, match="needed together"):
         start("Hello.", config=CONFIG + '[plugin.resume]\nlisten = "127.0.0.1:9"\n')
+
+
+def test_a_port_that_is_none_is_a_wrong_setting(start: Start) -> None:
+    wrong = MACHINE.format(own=99999, one=1, two=2, key=KEY)
+    with pytest.raises(StartupError, match="from 1 to 65535"):
+        start("Hello.", config=CONFIG + wrong)
