@@ -23,7 +23,7 @@ DISTRIBUTIONS := . $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test test-all test-lowest check format build release-check faults bench \
-	bench-peers bench-report clean site
+	bench-peers bench-report pictures site clean
 
 help:
 	@echo "make run      set up what the demo agent needs and start it on 127.0.0.1:8000"
@@ -35,6 +35,7 @@ help:
 	@echo "make release-check   what keeps a release back: versions, wheels, metadata, constraints"
 	@echo "make faults   an hour of faults on each store; SECONDS=600 for ten minutes"
 	@echo "make bench    the benchmarks       make clean    remove what make made"
+	@echo "make pictures      the pictures of the page in docs/pictures; needs a chromium on the path"
 	@echo "make bench-peers   the benchmarks, and other servers for agents beside them"
 
 install: $(STAMP)
@@ -96,6 +97,10 @@ bench-peers: $(BENCH)
 # The figures of the last run into docs/performance.md.
 bench-report: $(BENCH)
 	$(BIN)/python -m benchmarks --report $(ARGS)
+
+# The pictures of the page; look at them before they are committed.
+pictures: $(STAMP)
+	$(BIN)/python docs/pictures.py
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

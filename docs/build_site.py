@@ -1,4 +1,4 @@
-"""Builds the site from the pages: `make site`, or `python docs/build_site.py FOLDER`.
+"""Builds the site from the pages of the repository: `make site`, or this script with a folder.
 
 The pages, and the files that they link to, are copied as they lie in the repository, so that their
 links hold in both places. Links and anchors that lead nowhere fail the build.

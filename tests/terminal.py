@@ -75,7 +75,8 @@ class Terminal:
 def terminal(
     arguments: Sequence[str], folder: Path, environ: Mapping[str, str] | None = None
 ) -> Iterator[Terminal]:
-    """Run Python with `arguments` on a terminal of 80 columns; killed with the block."""
+    """Run Python with `arguments` on a terminal of 80 columns, with state in `folder`; killed with
+    the block."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SAYSO_")}
@@ -86,7 +87,7 @@ def terminal(
         stdout=slave,
         stderr=slave,
         cwd=folder,
-        env={**kept, "TERM": "xterm", **(environ or {})},
+        env={**kept, "TERM": "xterm", "XDG_STATE_HOME": str(folder), **(environ or {})},
         start_new_session=True,
     )
     os.close(slave)

@@ -44,9 +44,12 @@ CONSOLE = {
     *(f"GET /console/{file.name}" for file in STATIC.iterdir() if file.suffix in (".css", ".js")),
 }
 DOCS = {"GET /docs", "GET /openapi.json"}
+PROMPT = {"GET /console/prompt"}
+"""With the console, where the documentation is on."""
 TICKETS = {"POST /auth/ticket"}
 """A service with `[auth]` has them for browsers."""
 KNOWN = TICKETS | HEALTH | FRONT | {"GET /ready"} | V1 | V2 | A2A | OFFICIAL_A2A | CONSOLE | DOCS
+KNOWN |= PROMPT
 TOKEN = {"Authorization": "Bearer token-of-the-desk"}
 HELLO = {"messages": [user("list the pods of staging")]}
 PATIENCE = 120.0
@@ -142,7 +145,7 @@ def talked(service: Service, headers: dict[str, str]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("service", ["everything.toml"], indirect=True)
 def test_everything(service: Service, tmp_path: Path) -> None:
-    protocols = V1 | V2 | A2A | OFFICIAL_A2A | CONSOLE
+    protocols = V1 | V2 | A2A | OFFICIAL_A2A | CONSOLE | PROMPT
     assert table(service) == HEALTH | FRONT | protocols | DOCS | {"GET /ready"}
     for path in (
         "/health",

@@ -232,6 +232,18 @@ def test_protocol_of_the_hook_reference_works(tmp_path: Path) -> None:
         assert json.loads(talked.text)["content"] == "One."
 
 
+def test_pictures_are_there_are_described_and_are_small() -> None:
+    pages = [ROOT / "README.md", *DOCS]
+    shown: set[Path] = set()
+    for page in pages:
+        for text, where in re.findall(r"!\[([^\]]*)\]\((?!http)([^)]+)\)", page.read_text("utf-8")):
+            assert len(text) > 20, f"{page.name}: {where} needs a description"
+            shown.add((page.parent / where).resolve())
+    made = set((ROOT / "docs" / "pictures").iterdir())
+    assert shown >= made and all(file.is_file() for file in shown)
+    assert sum(file.stat().st_size for file in made) < 600_000
+
+
 def generator(name: str = "generate") -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None and spec.loader is not None

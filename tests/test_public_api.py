@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import sayso
 
@@ -13,8 +15,16 @@ def test_every_public_name_can_be_imported() -> None:
         assert getattr(sayso, name) is not None
 
 
-def test_the_list_of_public_names_is_sorted_and_whole() -> None:
-    assert sayso.__all__ == sorted(sayso._HOME)
+def test_type_checkers_and_the_interpreter_find_the_same_public_names() -> None:
+    found = {f"sayso.{module}": names.split() for module, names in sayso._MODULES.items()}
+    stated: dict[str, list[str]] = {}
+    for node in ast.walk(ast.parse(Path(sayso.__file__).read_text())):
+        if isinstance(node, ast.ImportFrom) and any(alias.asname for alias in node.names):
+            assert all(alias.asname == alias.name for alias in node.names)
+            stated.setdefault(str(node.module), []).extend(alias.name for alias in node.names)
+    assert {key: sorted(names) for key, names in stated.items()} == {
+        key: sorted(names) for key, names in found.items()
+    }
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import sys
+import time
 from collections.abc import Callable
 from typing import Literal
 
 from sayso_chat.client import ChatError, Json
+from sayso_chat.kept import NOTHING_KEPT
+from sayso_chat.keyboard import Keyboard
 from sayso_chat.screen import Screen
 from sayso_chat.talk import Decision, Events, Proposal, Talk
 from sayso_chat.text import name_of
@@ -16,8 +17,9 @@ from sayso_chat.text import name_of
 Answer = Literal["approve", "reject", "details", "later"]
 
 HELP = """\
-Type a message and press Enter. Ctrl-C cancels a running turn or a decision,
-Ctrl-D leaves.
+Type a message and press Enter. A backslash at the end of a line, or Alt-Enter,
+begins another line; a paste is one message. Ctrl-C cancels a running turn or a
+decision, Ctrl-D leaves; sayso chat --continue goes on from there.
   /pending   decide what waits for a decision (an empty line does the same)
   /new       begin a new conversation
   /quit      leave"""
@@ -46,18 +48,30 @@ _ANSWERS: dict[str, Answer] = {
 class Person:
     """The dialogue of one person with one service."""
 
-    def __init__(self, talk: Callable[[], Talk], where: str, screen: Screen) -> None:
+    def __init__(
+        self, talk: Callable[[], Talk], where: str, screen: Screen, keyboard: Keyboard
+    ) -> None:
         self._new_talk = talk
         self._talk = talk()
         self._where = where
         self._screen = screen
+        self._keyboard = keyboard
+
+    def go_on(self, kept: Json) -> None:
+        """Go on with a conversation that was kept, if it is one, and show its last turn."""
+        if not self._talk.go_on(kept):
+            self._screen.note(NOTHING_KEPT)
+            return
+        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(kept["at"]))
+        self._screen.note(f"Going on with the conversation of {at}; /new begins another one")
+        for message in self._talk.messages[-2:]:
+            self._screen.said(message)
 
     def converse(self) -> int:
         """Talk until the person leaves; the exit code."""
-        with contextlib.suppress(ImportError):
-            importlib.import_module("readline")
         self._screen.note(f"Talking to {self._where}. Ctrl-C cancels a turn, Ctrl-D leaves, /help")
         try:
+            self._settle()
             while True:
                 self._respond(self._read_message())
         except EOFError:
@@ -76,7 +90,7 @@ class Person:
         waiting = len(self._talk.pending)
         while True:
             try:
-                return input(f"\n({waiting} to decide) > " if waiting else "\n> ").strip()
+                return self._keyboard.message(f"\n({waiting} to decide) > " if waiting else "\n> ")
             except KeyboardInterrupt:
                 self._screen.line()
                 self._screen.note("Ctrl-D leaves")
@@ -88,8 +102,9 @@ class Person:
             case "/help":
                 self._screen.line(HELP)
             case "/new":
+                left = len(self._talk.pending)
                 self._talk = self._new_talk()
-                self._screen.note("a new conversation")
+                self._screen.note("a new conversation" + f"; {left} left undecided" * bool(left))
             case "" | "/pending":
                 if self._talk.pending:
                     self._settle()
@@ -164,7 +179,7 @@ class Person:
                 case "approve":
                     return proposal.approved()
                 case "reject":
-                    return proposal.rejected(input(REASON).strip())
+                    return proposal.rejected(self._keyboard.answer(REASON))
                 case "details":
                     cut = self._screen.proposal(proposal, place, whole=True)
                 case "later":
@@ -172,19 +187,8 @@ class Person:
 
     def _answer(self) -> Answer:
         while True:
-            _forget_typed_ahead()
-            said = input(QUESTION).strip().lower()
+            said = self._keyboard.answer(QUESTION, unseen=True).lower()
             if said in _LEAVE:
                 raise EOFError
             if said in _ANSWERS:
                 return _ANSWERS[said]
-
-
-def _forget_typed_ahead() -> None:
-    """Drop keys pressed before the question was shown: none of them answers it."""
-    try:
-        import termios
-    except ImportError:
-        return
-    with contextlib.suppress(termios.error, OSError, ValueError):
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

@@ -67,6 +67,16 @@ class Screen:
                 incident = event.get("incident")
                 self.error(f"{event.get('error')}" + (f" (incident {incident})" * bool(incident)))
 
+    def said(self, message: Json) -> None:
+        """Show a message of a conversation that goes on."""
+        text = str(message.get("content") or "")
+        if message.get("role") == "user":
+            for line in text.splitlines():
+                self.note(f"> {visible(line)}")
+        else:
+            self._text(text)
+            self.end_line()
+
     def line(self, text: str = "", **style: Any) -> None:
         """Write a line of its own; `text` is written unchanged."""
         self.end_line()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -58,18 +58,36 @@ class Talk:
     """A conversation with a service; a turn that failed or was cancelled leaves it unchanged.
 
     `user` is the name of the speaker, `source` the request's `source` (interface.md,
-    "ChatRequest").
+    "ChatRequest"). `keep` gets all that a later `go_on` needs, after each turn.
     """
 
     def __init__(
-        self, client: Client, *, user: str | None = None, source: str | None = None
+        self,
+        client: Client,
+        *,
+        user: str | None = None,
+        source: str | None = None,
+        keep: Callable[[Json], object] | None = None,
     ) -> None:
         self._client = client
+        self._keeper = keep
         self._user = user
         self._fields = {} if source is None else {"source": source}
         self.messages: list[Json] = []
         self.pending: list[Proposal] = []
         self._session: Json | None = None
+
+    def go_on(self, kept: Json) -> bool:
+        """Go on with a conversation that was kept; false, and nothing changes, if it is none."""
+        try:
+            messages, session = [{**one} for one in kept["messages"]], kept["session"]
+            pending = [
+                Proposal(str(kind), {**one}, {**bound}) for kind, one, bound in kept["pending"]
+            ]
+        except (KeyError, TypeError, ValueError):
+            return False
+        self.messages, self._session, self.pending = messages, session, pending
+        return bool(messages)
 
     def say(self, content: str) -> Events:
         """The events of the turn that answers a text."""
@@ -114,6 +132,9 @@ class Talk:
         # A text leaves commands open, and the service does not restate them.
         open_ones = [p for p in self.pending if p.is_command and _key(p.stated) not in known]
         self.pending = open_ones + new
+        if self._keeper is not None:
+            pending = [[one.kind, one.stated, one.bound] for one in self.pending]
+            self._keeper({"messages": self.messages, "session": self._session, "pending": pending})
 
 
 class _Reply:

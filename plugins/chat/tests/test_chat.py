@@ -34,7 +34,8 @@ from sayso import (
 )
 from sayso.testing import Service, scripted, served
 from sayso_chat.client import ChatError, Client, as_url
-from sayso_chat.talk import Proposal
+from sayso_chat.kept import Kept
+from sayso_chat.talk import Proposal, Talk
 from sayso_chat.text import show
 from terminal import Terminal, terminal
 
@@ -165,6 +166,170 @@ def test_call_left_for_later_waits_and_enter_alone_never_approves(folder: Path) 
         person.keys("yes\n")
         person.shows("Gone.")
     assert given.names == ["a"]
+
+
+@pytest.mark.parametrize("environ", [{}, {"TERM": "dumb"}], ids=["bracketed", "at once"])
+def test_paste_of_several_lines_is_one_message(folder: Path, environ: dict[str, str]) -> None:
+    given = Deletes("Fine.", "Again.")
+    with at_terminal(given.agent, folder, **environ) as person:
+        person.shows("> ")
+        pasted = "first\n  second\n\nthird"
+        person.keys(f"{pasted}\n" if environ else f"\x1b[200~{pasted}\x1b[201~\n")
+        person.shows("Fine.")
+        assert "first\\n  second\\n\\nthird" in given.received()
+        person.shows("> ")
+        person.keys("next\n")
+        person.shows("Again.")
+    assert len(given.model.asks) == 2
+
+
+def test_message_of_several_lines_can_be_typed(folder: Path) -> None:
+    given = Deletes("Fine.", "Again.")
+    with at_terminal(given.agent, folder) as person:
+        person.shows("> ")
+        person.keys("one\\\n")
+        person.shows(". ")
+        person.keys("two\\\n")
+        person.shows(". ")
+        person.keys("\x04")
+        person.shows("Fine.")
+        assert "one\\ntwo'" in given.received()
+        person.shows("> ")
+        person.keys("three\x1b\rfour\r")
+        person.shows("Again.")
+    assert "three\\nfour" in given.received()
+
+
+def test_messages_are_remembered_in_the_next_run_and_answers_are_not(folder: Path) -> None:
+    given = Deletes(DELETE, "As you wish.", "Fine.")
+    with served(given.agent, config=PLUGINS) as service:
+        command = ["-m", "sayso", "chat", service.url]
+        with terminal(command, folder) as person:
+            person.shows("> ")
+            person.keys("delete a\n")
+            person.shows(QUESTION)
+            person.keys("r\n")
+            person.shows("reason")
+            person.keys("a secret reason\n")
+            person.shows("As you wish.")
+            person.shows("> ")
+            person.keys("two\x1b\rlines\n")
+            person.shows("Fine.")
+        with terminal(command, folder) as person:
+            person.shows("> ")
+            person.keys("\x1b[A")
+            person.shows("two")
+            person.shows("lines")
+            person.keys("\x1b[A")
+            person.shows("delete a")
+    file = folder / "sayso" / "chat" / "history"
+    assert file.read_text("utf-8") == '"delete a"\n"two\\nlines"\n'
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_history_is_bounded(folder: Path) -> None:
+    kept = Kept(folder / "chat")
+    kept.remember("x" * 10_001)
+    assert kept.history() == []
+    for number in range(2_001):
+        kept.remember(f"message {number}")
+    assert kept.history()[0] == "message 1001" and len(kept.history()) == 1_000
+    assert len((folder / "chat" / "history").read_text("utf-8").splitlines()) == 1_000
+    (folder / "chat" / "history").write_bytes(b'{"a": 1}\n\xff"\n"good"\n')
+    assert kept.history() == ["good"]
+
+
+def test_conversation_goes_on_in_the_next_run_with_what_is_pending(folder: Path) -> None:
+    given = Deletes("I am **here**.", DELETE, "It is gone.", [Call("2", "last", {})], "It was a.")
+    with served(given.agent, config=PLUGINS) as service:
+        command = ["-m", "sayso", "chat", service.url]
+        with terminal(command, folder) as person:
+            person.shows("> ")
+            person.keys("hello\n")
+            person.shows("I am here.")
+            person.shows("> ")
+            person.keys("delete a\n")
+            person.shows(QUESTION)
+            person.keys("/quit\n")
+            assert person.ended() == 0
+        with terminal([*command, "--continue"], folder) as person:
+            shown = person.shows(QUESTION)
+            assert "Going on with the conversation of " in shown and "/new begins" in shown
+            assert (
+                "> delete a\n" in shown and "The disk is full." in shown and '"name": "a"' in shown
+            )
+            person.keys("a\n")
+            person.shows("It is gone.")
+            assert "I am **here**." in given.received()
+            person.shows("> ")
+            person.keys("\x04")
+            assert person.ended() == 0
+        with terminal([*command, "-m", "what was last?", "--continue"], folder) as person:
+            assert "It was a." in person.shows("It was a.")
+            assert person.ended() == 0
+    # The session went on, too.
+    assert given.names == ["a"] and "last was a" in given.received()
+    [file] = (folder / "sayso" / "chat").glob("*.json")
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_new_begins_anew_and_only_what_was_said_then_is_gone_on_with(folder: Path) -> None:
+    given = Deletes("One.", "Two.", "Three.")
+    with served(given.agent, config=PLUGINS) as service:
+        command = ["-m", "sayso", "chat", service.url, "--continue"]
+        with terminal(command, folder) as person:
+            person.shows("there is no conversation to go on with; this is a new one")
+            person.shows("> ")
+            person.keys("first\n")
+            person.shows("One.")
+            person.shows("> ")
+            person.keys("/new\n")
+            person.shows("a new conversation")
+            person.shows("> ")
+            person.keys("second\n")
+            person.shows("Two.")
+        with terminal(command, folder) as person:
+            person.shows("> second\n")
+            person.shows("\n> ")
+            person.keys("third\n")
+            person.shows("Three.")
+    assert "second" in given.received() and "first" not in given.received()
+
+
+def test_script_goes_on_only_when_told_to(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    given = Deletes("One.", "Two.", "Three.")
+    with served(given.agent, config=PLUGINS) as service:
+        assert chat(capsys, service, "-m", "first") == (0, "One.\n", "")
+        assert not (folder / "sayso").exists()
+        code, _, err = chat(capsys, service, "-m", "second", "--continue")
+        assert (code, err) == (
+            0,
+            "sayso: there is no conversation to go on with; this is a new one\n",
+        )
+        assert chat(capsys, service, "-m", "third", "--continue") == (0, "Three.\n", "")
+    assert "second" in given.received() and "first" not in given.received()
+
+
+def test_conversation_that_is_damaged_or_too_large_is_none(folder: Path) -> None:
+    kept = Kept(folder / "chat")
+    for damaged in (
+        {},
+        {"messages": [1], "session": None, "pending": []},
+        {"messages": [], "at": 1},
+    ):
+        assert not Talk(Client("http://127.0.0.1:1")).go_on(damaged)
+    assert kept.keep("here", {"messages": []})
+    assert not kept.keep("here", {"messages": ["x" * (5 << 20)]})
+    found = kept.conversation("here")
+    assert found is not None and found["messages"] == []
+    assert kept.conversation("there") is None
+    for number in range(60):
+        kept.keep(str(number), {})
+    assert len(list((folder / "chat").iterdir())) == 50
+    assert not Kept(None).keep("here", {}) and Kept(None).conversation("here") is None
 
 
 def test_keys_pressed_before_the_question_do_not_answer_it(folder: Path) -> None:

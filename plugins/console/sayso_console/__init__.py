@@ -2,6 +2,7 @@
 
     GET  /console                  the page, with its scripts and /console/style.css beside it
     GET  /console/agent            the agent, its tools, and who the caller is
+    GET  /console/prompt           what the model got in the caller's newest turn, in `sayso dev`
     GET  /console/approvals        the pending calls that are visible to this caller
     GET  /console/approvals/{id}   one of them: its state, and who decided it when
     POST /console/approvals/{id}   {"approve": true | false, "reason": "..."}
@@ -14,8 +15,9 @@ from typing import Any
 
 from starlette.routing import Route, Router
 
-from sayso import Host, Plugin, hookimpl
+from sayso import Host, Observer, Plugin, hookimpl
 from sayso_console.approvals import Approvals
+from sayso_console.asked import Asked
 from sayso_console.page import FILES, static
 
 __all__ = ["Console"]
@@ -29,11 +31,18 @@ class Console(Plugin):
     public_paths = tuple(FILES)
     page = "/console"
     decides_by_id = True
+    _asked: Asked | None = None
+
+    @hookimpl
+    def observe(self, host: Host) -> Observer | None:
+        """The observer that keeps prompts, where `server.docs` is on."""
+        self._asked = Asked() if host.config.server.docs else None
+        return self._asked
 
     @hookimpl
     def register_routes(self, host: Host) -> Router:
         """The router with the static files and the paths of pending approvals."""
-        approvals = Approvals(host)
+        approvals = Approvals(host, self._asked)
         router = Router()
         for path, (name, kind) in FILES.items():
             router.routes.append(Route(path, static(name, kind), methods=["GET"]))
@@ -41,6 +50,9 @@ class Console(Plugin):
         listed = Route("/console/approvals", approvals.listed, methods=["GET"])
         one = Route("/console/approvals/{id}", approvals.one, methods=["GET", "POST"])
         router.routes.extend([agent, listed, one])
+        if self._asked is not None:
+            prompt = Route("/console/prompt", approvals.prompt, include_in_schema=False)
+            router.routes.append(prompt)
         return router
 
     def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:

@@ -6,11 +6,12 @@ from sayso import Caller, Host, Principal, Tool
 
 
 def about(host: Host, caller: Caller) -> dict[str, Any]:
-    """`{name, description, examples, tools, inbox, login, you, guarded, developer}`.
+    """`{name, description, examples, tools, inbox, grants, login, you, guarded, developer}`.
 
     - `tools`: `{name: {title, read_only, destructive, editable, defaults, schema}}`; `schema` is
       the input schema of an editable tool, for the form that changes an input.
-    - `inbox`: whether the plugin `approvals` is active; `login`: whether `oidc` is.
+    - `inbox`: whether the plugin `approvals` is active; `login`: whether `oidc` is;
+      `grants`: whether standing grants are on.
     - `you`: `{name, person, kind, groups}` of an authenticated caller, else null; `guarded` says
       whether callers are authenticated.
     - `developer`: null, unless `server.docs` is on, as in `sayso dev`: the model, the system prompt
@@ -23,6 +24,7 @@ def about(host: Host, caller: Caller) -> dict[str, Any]:
         "examples": agent.examples,
         "tools": {name: _tool(tool) for name, tool in agent.tools.items()},
         "inbox": host.plugins.get("approvals") is not None,
+        "grants": host.config.approvals.grants,
         "login": host.plugins.get("oidc") is not None,
         "you": _you(caller),
         "guarded": host.guarded,

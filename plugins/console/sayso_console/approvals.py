@@ -26,6 +26,7 @@ from sayso import (
 )
 from sayso import standard_error as shape
 from sayso_console.about import about
+from sayso_console.asked import Asked
 from sayso_console.page import HEADERS
 
 PROTOCOL = "console"
@@ -78,6 +79,7 @@ class Approvals:
     """The endpoints of pending approvals."""
 
     host: Host
+    asked: Asked | None = None
 
     async def listed(self, request: Request) -> Response:
         """`{"agent": {name, description, editable}, "approvals": [...], "next": str | null}`.
@@ -100,6 +102,13 @@ class Approvals:
     async def agent(self, request: Request) -> Response:
         """The agent, its tools, and the caller, see `about`."""
         return await self._answered(request, self._about, decides=False)
+
+    async def prompt(self, request: Request) -> Response:
+        """The model calls of the caller's newest turn, for developers."""
+        return await self._answered(request, self._prompt)
+
+    async def _prompt(self, request: Request, caller: Caller) -> dict[str, Any]:
+        return {"calls": self.asked.of(caller) if self.asked else []}
 
     async def _about(self, request: Request, caller: Caller) -> dict[str, Any]:
         return about(self.host, caller)

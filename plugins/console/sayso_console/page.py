@@ -18,6 +18,7 @@ MODULES = (
     "fate",
     "fold",
     "follow",
+    "grants",
     "history",
     "inbox",
     "inline",

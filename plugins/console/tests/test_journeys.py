@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
@@ -14,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from sayso import Agent, Call, Caller, Principal, Proposal, tool
+from sayso import Agent, Call, Caller, Grantable, Principal, Proposal, tool
 from sayso.testing import Service, scripted, served
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
+
+from page_kit import Opened, run, say
 
 from npm import installed
 
@@ -38,12 +38,14 @@ kind = "person"
 groups = ["sre"]
 [approvals]
 deciders = "any"
+grants = true
 [[approvals.rules]]
 tool = "restart"
 approvers = ["group:sre"]
 quorum = 2
 reason = "required"
 """
+ANN = Principal("ann", kind="person", person="ann", groups=["sre"])
 BOB = Principal("bob", kind="person", person="bob", groups=["sre"])
 HOSTILE = """# Pods of *prod*
 
@@ -64,14 +66,7 @@ image: web:1.3
 
 <img src=x onerror="document.title='broken'">
 """
-Opened = Callable[..., Any]
 Made = Callable[..., "House"]
-
-
-def run(work: Coroutine[Any, Any, Any]) -> Any:
-    """The result of `work`, run on a thread of its own: the browser's driver has a loop here."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result(60)
 
 
 def until(holds: Callable[[], Any]) -> None:
@@ -172,12 +167,6 @@ def inbox(page: Any) -> Any:
     return page.get_by_role("region", name="Inbox")
 
 
-def say(page: Any, text: str) -> None:
-    page.locator("#stop").wait_for(state="hidden")
-    page.get_by_label("Message").fill(text)
-    page.keyboard.press("Enter")
-
-
 def test_person_decides_what_others_ask_for_and_finds_what_came_of_it(
     house: House, opened: Opened
 ) -> None:
@@ -215,6 +204,7 @@ def test_person_decides_what_others_ask_for_and_finds_what_came_of_it(
     assert house.cluster.ran == ["delete web-1 5"]
 
 
+@pytest.mark.slow
 def test_rule_takes_two_persons_and_their_reasons(house: House, opened: Opened) -> None:
     row = house.asks("restart", name="web")
     for who in ("ann", "bob"):
@@ -233,6 +223,7 @@ def test_rule_takes_two_persons_and_their_reasons(house: House, opened: Opened) 
     assert house.state(row) in ("APPROVED", "EXECUTING", "DONE")
 
 
+@pytest.mark.slow
 def test_several_calls_of_one_tool_are_selected_and_approved_at_once(
     house: House, opened: Opened
 ) -> None:
@@ -250,6 +241,7 @@ def test_several_calls_of_one_tool_are_selected_and_approved_at_once(
     assert [house.state(row) for row in rows].count("PENDING") == 1
 
 
+@pytest.mark.slow
 def test_link_to_a_call_opens_it_whatever_became_of_it(house: House, opened: Opened) -> None:
     row = house.asks("delete_pod", name="web-1")
     page = enter(opened, house)
@@ -264,6 +256,7 @@ def test_link_to_a_call_opens_it_whatever_became_of_it(house: House, opened: Ope
     page.get_by_text("There is no such call for you.").wait_for()
 
 
+@pytest.mark.slow
 def test_new_call_comes_into_an_open_inbox_at_once_and_into_the_title(
     house: House, opened: Opened
 ) -> None:
@@ -320,6 +313,7 @@ LINEAR = """async () => {
 }"""
 
 
+@pytest.mark.slow
 def test_hostile_markdown_takes_no_more_time_than_its_length_asks_for(
     house: House, opened: Opened
 ) -> None:
@@ -327,6 +321,7 @@ def test_hostile_markdown_takes_no_more_time_than_its_length_asks_for(
     assert page.evaluate(LINEAR) == []
 
 
+@pytest.mark.slow
 def test_conversations_are_kept_listed_and_gone_on_with(made: Made, opened: Opened) -> None:
     house = made("One.", "Two.", "One more.")
     page = enter(opened, house)
@@ -361,6 +356,7 @@ def test_conversations_are_kept_listed_and_gone_on_with(made: Made, opened: Open
     assert page.locator("#talks .talk").count() == 0
 
 
+@pytest.mark.slow
 def test_reload_in_a_running_call_finds_its_outcome_by_itself(made: Made, opened: Opened) -> None:
     house = made([Call("1", "delete_pod", {"name": "web-1"})], "It is gone.")
     page = enter(opened, house)
@@ -389,6 +385,8 @@ def test_developer_sees_events_request_session_tools_and_prompt(made: Made, open
         panel.get_by_text(text).first.wait_for()
     panel.locator("summary", has_text="delete_pod").click()
     panel.get_by_text('"grace"').wait_for()
+    panel.locator("summary", has_text="Model call 1").click()
+    panel.locator("details", has_text="Model call 1").get_by_text("hello there").wait_for()
 
 
 def test_page_works_by_keyboard_on_a_narrow_screen_in_the_dark_and_offline(
@@ -421,6 +419,7 @@ def test_page_works_by_keyboard_on_a_narrow_screen_in_the_dark_and_offline(
     assert house.state(row) == "REJECTED"
 
 
+@pytest.mark.slow
 def test_two_tabs_show_each_others_decisions(house: House, opened: Opened) -> None:
     house.asks("delete_pod", name="web-1")
     one, other = enter(opened, house), enter(opened, house, "bob")
@@ -470,6 +469,58 @@ def test_checker_of_accessibility_finds_nothing(made: Made, opened: Opened, sche
     sound("decided")
     page.get_by_role("link", name="Developer").click()
     sound("developer")
+
+
+def test_person_withdraws_comments_stops_all_starts_and_revokes_a_grant(
+    house: House, opened: Opened
+) -> None:
+    pod, other = (
+        house.asks("delete_pod", name="web-1"),
+        house.asks("write_file", path="a", text="b"),
+    )
+    page = enter(opened, house, "bob", width=320)
+    panel = inbox(page)
+    card = panel.get_by_role("region", name="Proposed tool call: delete_pod")
+    card.get_by_role("button", name="Comment…").click()
+    page.keyboard.type("see the runbook")
+    page.keyboard.press("Enter")
+    card.get_by_text("bob: see the runbook").wait_for()
+    # It is bob's own request, so it is taken back.
+    card.get_by_role("button", name="Withdraw…").click()
+    page.keyboard.type("not needed")
+    page.keyboard.press("Enter")
+    panel.get_by_text("Withdrawn delete_pod: not needed").wait_for()
+    assert house.state(pod) == "REJECTED"
+    panel.get_by_role("button", name="Stop all starts…").click()
+    page.get_by_label("Reason (callers get it)").fill("an incident")
+    page.keyboard.press("Enter")
+    panel.get_by_text("No approved call starts: stopped by bob").wait_for()
+    panel.get_by_text("an incident").wait_for()
+    page.locator("#thaw:focus").wait_for()
+    panel.get_by_role("button", name="Let calls start again").click()
+    panel.get_by_text("No approved call starts").wait_for(state="hidden")
+    # The list of decided calls follows by itself, and what is open stays so.
+    panel.get_by_role("link", name="Decided").click()
+    row = panel.locator("#decided-list details", has_text="Delete pod web-1")
+    row.locator("summary").click()
+    row.get_by_text("bob: see the runbook").wait_for()
+    run(house.service.host.calls.decide(other.id, Caller("cli"), approved=False, reason="no"))
+    panel.locator("#decided-list details", has_text="Write file").wait_for()
+    assert row.get_by_text("bob: see the runbook").is_visible()
+    late = house.asks("write_file", path="b", text="c")
+    panel.get_by_role("link", name="My requests").click()
+    mine = panel.locator("#decided-list details", has_text="waits")
+    mine.locator("summary").click()
+    mine.get_by_role("button", name="Withdraw").click()
+    until(lambda: house.state(late) == "REJECTED")
+    wanted = Grantable("write_file", {"path": "a", "text": "b"}, "bob", 3, 600, "night shift")
+    run(house.service.host.grants.give(wanted, Caller("inbox", principal=ANN)))
+    panel.get_by_role("link", name="Grants").click()
+    grant = panel.get_by_role("article").filter(has_text="night shift")
+    grant.get_by_text("For bob; 0 of 3 used").wait_for()
+    grant.get_by_role("button", name="Revoke").click()
+    grant.get_by_text("revoked").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
 
 
 def test_page_weighs_less_than_200_kilobytes() -> None:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from sayso import Agent, Call, Caller, LocalShell, Proposal, tool
-from sayso.testing import Answer, Served, Service, scripted, served
+from sayso.testing import Answer, Served, Service, scripted, served, user
 from sayso_console import Console
 
 FILES = tuple(Console.public_paths)
@@ -412,3 +412,21 @@ def test_without_authentication_a_tool_that_fetches_addresses_decides_nothing(
     ):
         assert (answer.status, answer.json()["code"]) == (status, code)
     assert look(service, row).state == "PENDING"
+
+
+def test_developer_reads_the_prompt_as_the_model_got_it_and_no_secret(sayso_served: Served) -> None:
+    agent = Agent(model=scripted("Fine."), system_prompt="Be brief.")
+    service = sayso_served(agent, config=f"{CONFIG}[server]\ndocs = true\n{TOKENS}")
+    platform = {"tenant_name": "acme", "platform_token": "a-secret-of-ann-0123"}
+    said = user("the token is a-secret-of-ann-0123", platform_context=platform)
+    assert service.post("/api/chat", {"messages": [said]}, ANN).status == 200
+    [call] = service.get("/console/prompt", ANN).json()["calls"]
+    assert call["system"] == "Be brief." and call["tools"] == []
+    assert call["turns"][0]["blocks"][0]["text"].startswith("the token is ")
+    assert "a-secret-of-ann-0123" not in service.get("/console/prompt", ANN).text
+    assert service.get("/console/prompt", BOB).json() == {"calls": []}
+    assert service.get("/console/prompt").status == 401
+
+
+def test_prompts_are_kept_for_developers_alone(service: Service) -> None:
+    assert service.get("/console/prompt", opens(service)).status == 404

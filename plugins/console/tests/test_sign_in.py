@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from sayso import Agent
 from sayso.testing import Served, scripted
@@ -13,8 +11,7 @@ from sayso.testing import Served, scripted
 sys.path.insert(0, str(Path(__file__).parents[2] / "oidc" / "tests"))
 
 from fake_provider import CLIENT, SECRET, running
-
-Opened = Callable[..., Any]
+from page_kit import Opened
 
 
 def test_person_signs_in_at_the_provider_works_and_signs_out(

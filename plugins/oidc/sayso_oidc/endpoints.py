@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sayso import Host, Principal, RequestError, standard_error
+from sayso_jwt.web import is_safe
 from sayso_oidc.attempt import LIFE, Attempt, local
 from sayso_oidc.cookies import Place
 from sayso_oidc.provider import Provider, SignInFailed, refused
@@ -60,6 +61,8 @@ class Endpoints:
         place = self._place(request)
         attempt = Attempt.new(local(request.query_params.get("to", "")))
         try:
+            if not is_safe(place.url):
+                raise SignInFailed("This address is not a safe one: set plugin.oidc.url.")
             way = await self._provider.way(attempt, f"{place.url}{CALLBACK}")
         except SignInFailed as error:
             return self._failed(place, attempt.to, error)

@@ -404,6 +404,15 @@ def test_start_names_the_settings_that_are_missing(sayso_served: Served) -> None
     assert "set auth.jwt.issuer, plugin.oidc.client_id" in str(error.value)
 
 
+def test_nobody_signs_in_under_a_name_without_encryption(
+    sayso_served: Served, provider: FakeProvider
+) -> None:
+    named = config(provider) + '[server]\nhosts = ["agent.example.com"]\n'
+    service = sayso_served(Who(), config=named)
+    refused = httpx2.get(f"{service.url}/login", headers={"host": "agent.example.com"})
+    assert refused.status_code == 403 and "set plugin.oidc.url" in why(refused)
+
+
 @pytest.mark.parametrize(
     "setting", ['url = "http://agent.example.com"', 'scopes = ["email"]', 'url = "https:///x"']
 )

@@ -4,7 +4,7 @@ import { parse } from "./json.js";
 import { problem, request } from "./service.js";
 import { byId, visible } from "./text.js";
 
-const NOBODY = { name: "", description: "", examples: [], tools: {}, inbox: false, login: false, you: null, developer: null };
+const NOBODY = { name: "", description: "", examples: [], tools: {}, inbox: false, grants: false, login: false, you: null, developer: null };
 
 export let agent = NOBODY;
 let known = false;

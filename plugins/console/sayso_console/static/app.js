@@ -5,7 +5,9 @@ import {
   decideAll, isRunning, on, pendingHere, refreshCards, reread, restore, sendDecisions, showDeveloper, stop, turnTo,
 } from "./conversation.js";
 import { unfollow } from "./follow.js";
-import { clearInbox, poll } from "./inbox.js";
+import { refreshDecided } from "./decided.js";
+import { lookFrozen } from "./grants.js";
+import { clearInbox, on as onInbox, poll } from "./inbox.js";
 import { watch } from "./still.js";
 import * as talks from "./talks.js";
 import { button, byId, visible } from "./text.js";
@@ -33,6 +35,10 @@ onAgent.known = () => {
   refreshCards();
   showDeveloper();
   go();
+};
+onInbox.looked = () => {
+  refreshDecided();
+  lookFrozen();
 };
 talks.on.open = (id) => {
   byId("talks").open = false;

@@ -34,9 +34,11 @@ async function listed(path) {
 }
 
 // The whole call; undefined where the service does not say.
-export async function whole(id) {
+export const whole = (id) => got(pathOf(id));
+
+async function got(path) {
   try {
-    const response = await request(pathOf(id), { signal: AbortSignal.timeout(SOON) });
+    const response = await request(path, { signal: AbortSignal.timeout(SOON) });
     return response.ok ? parse(await response.text()) : undefined;
   } catch {
     return undefined;
@@ -51,15 +53,32 @@ export async function decide({ id, seen }, { execute, rejection_reason, input, r
   return answered(path, body, (call) => ({ call }));
 }
 
+// The requester takes it back; the others who decide get a comment, and the model does not.
+export const withdraw = (id, reason) => answered(`${pathOf(id)}/withdraw`, reason ? { reason } : {}, (call) => ({ call }));
+export const comment = (id, text) => answered(`${pathOf(id)}/comments`, { text }, (call) => ({ call }));
+
+// The stop of all starts: `{who, at, reason}`, null without one, undefined where the service does not say.
+export async function frozen() {
+  return (await got("approvals/summary"))?.frozen;
+}
+
+export const freeze = (yes, reason) => answered("approvals/freeze", yes ? { frozen: true, reason } : { frozen: false }, () => ({}));
+
+export async function grants() {
+  return (await got("approvals/grants"))?.grants;
+}
+
+export const revoke = (id) => answered(`approvals/grants/${encodeURIComponent(id)}`, undefined, (grant) => ({ grant }), "DELETE");
+
 // Approve several calls in one transaction: all of them are recorded, or none.
 export async function approveAll(proposals) {
   const decisions = proposals.map(({ id, seen }) => ({ id, approve: true, seen }));
   return answered("approvals/decisions", { mode: "all", decisions }, ({ results }) => ({ results }));
 }
 
-async function answered(path, body, made) {
+async function answered(path, body, made, method = "POST") {
   try {
-    const response = await request(path, { method: "POST", body: JSON.stringify(body), signal: AbortSignal.timeout(30000) });
+    const response = await request(path, { method, body: body && JSON.stringify(body), signal: AbortSignal.timeout(30000) });
     if (!response.ok) return { status: response.status, failed: await problem(response) };
     return made(parse(await response.text()));
   } catch {

@@ -2,14 +2,14 @@
 
 import { toolOf } from "./agent.js";
 import { fieldsOf, jsonField } from "./edit.js";
-import { factsList, headingOf, marksOf, objectIn } from "./facts.js";
+import { commentsOf, factsList, headingOf, marksOf, objectIn } from "./facts.js";
 import { fold } from "./fold.js";
 import { objectOf, sourceOf } from "./json.js";
 import { changesOf, previewOf } from "./preview.js";
 import { block, firstLine, inputOf } from "./proposal.js";
 import { button, el, escaped, visible } from "./text.js";
 
-const OPEN = ["principal", "person", "user", "protocol", "client", "address", "created", "expires", "votes", "voted", "rule", "preview", "barred", "seen"];
+const OPEN = ["principal", "person", "user", "protocol", "client", "address", "created", "expires", "votes", "voted", "rule", "preview", "barred", "seen", "comments"];
 
 export class Card {
   constructor(proposal, decide) {
@@ -27,6 +27,11 @@ export class Card {
     return this.proposal.type === "command" ? "command" : "tool call";
   }
 
+  // A call of one's own that waits in the inbox; in a conversation it is rejected with a message.
+  get own() {
+    return Boolean(this.proposal.listed && this.proposal.own);
+  }
+
   get id() {
     return `call-${this.proposal.id.replaceAll(/\W/g, "-")}`;
   }
@@ -37,11 +42,12 @@ export class Card {
     this.input = this.inputBox(this.proposal.input);
     this.facts = el("div", {}, factsList(this.proposal) ?? "");
     this.preview = el("div", { class: "previews" }, ...previewOf(this.proposal));
+    this.comments = el("div", { class: "comments" }, ...commentsOf(this.proposal));
     const object = this.proposal.type === "command" ? undefined : objectIn(this.proposal.input);
     const name = [`Proposed ${this.label}: ${this.line().textContent}`, object].filter(Boolean).join(" ");
     this.card = el("section", { class: "card", "aria-label": name },
       el("div", { class: "top" }, this.kind, marksOf(this.proposal)), this.title(), ...this.context(),
-      this.preview, this.input, this.facts, this.controls);
+      this.preview, this.input, this.facts, this.comments, this.controls);
     if (problem) this.card.append(el("p", { class: "error", role: "alert" }, visible(problem)));
     this.element.replaceChildren(this.card, ...this.keptTexts());
     this.fate = undefined;
@@ -73,17 +79,19 @@ export class Card {
     const before = this.proposal;
     this.proposal = { ...before, ...known };
     this.facts.replaceChildren(factsList(this.proposal) ?? "");
+    this.comments.replaceChildren(...commentsOf(this.proposal));
     if (known.preview && !before.preview) this.preview.replaceChildren(...previewOf(this.proposal));
     if (!this.answering && !this.fate && known.barred !== before.barred && this.controls.querySelector("button.danger")) this.ask();
   }
 
   ask(focus = false) {
-    const { barred, rule } = this.proposal;
+    const { barred, rule, comments } = this.proposal;
     const approve = button("Approve", () => (rule?.reason || this.reasonNeeded ? this.askWhy() : this.decided({ execute: true })), "primary");
-    const reject = button("Reject\u2026", () => this.askReason(), "danger");
+    const reject = button(this.own ? "Withdraw\u2026" : "Reject\u2026", () => this.askReason(), "danger");
+    const comment = this.proposal.listed && Array.isArray(comments) ? button("Comment\u2026", () => this.askComment(), "quiet") : "";
     for (const one of [approve, reject]) one.setAttribute("aria-describedby", this.id);
-    const own = barred ? el("span", { class: "note" }, BARRED[barred] ?? "Somebody else has to approve this.") : approve;
-    this.controls.replaceChildren(own, reject, barred ? "" : this.more);
+    const first = barred ? el("span", { class: "note" }, BARRED[barred] ?? "Somebody else has to approve this.") : approve;
+    this.controls.replaceChildren(first, reject, barred ? "" : this.more, comment);
     this.update();
     if (focus) reject.focus();
   }
@@ -109,9 +117,17 @@ export class Card {
 
   askReason() {
     const field = this.textField(this.reason);
-    this.fill("Why not? The agent is told (may be empty).", field,
-      el("button", { type: "submit", class: "danger" }, "Reject"),
-      () => ({ rejection_reason: (this.reason = field.value.trim()) || "no reason given" }));
+    const { own } = this;
+    this.fill(own ? "Why do you withdraw it? The agent is told (may be empty)." : "Why not? The agent is told (may be empty).", field,
+      el("button", { type: "submit", class: "danger" }, own ? "Withdraw" : "Reject"),
+      () => ({ rejection_reason: (this.reason = field.value.trim()) || (own ? "withdrawn" : "no reason given"), ...(own && { withdraw: true }) }));
+  }
+
+  askComment() {
+    const field = this.textField();
+    field.required = true;
+    this.fill("A comment for the others who decide; the agent does not get it.", field,
+      el("button", { type: "submit" }, "Keep the comment"), () => ({ comment: field.value.trim() }));
   }
 
   // The rule of the call demands a reason.
@@ -209,7 +225,7 @@ export class Card {
     const approved = decision.execute === true;
     const { input = this.proposal.input } = decision;
     const word = el("span", { class: `decision ${approved ? "approved" : "rejected"}` },
-      approved ? "Approved " : "Rejected ", this.line(), decision.input && !others ? ", edited" : "",
+      approved ? "Approved " : decision.withdraw ? "Withdrawn " : "Rejected ", this.line(), decision.input && !others ? ", edited" : "",
       ...(approved ? [] : [": ", el("bdi", {}, visible(decision.rejection_reason))]),
       others ? el("span", { class: "before" }, ". ", visible(others.word, "line"), ".") : undefined);
     this.fold(word, input);

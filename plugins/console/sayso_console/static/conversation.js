@@ -95,8 +95,13 @@ function showReply(entry, place) {
   return reply;
 }
 
+const flat = (text) => text.replaceAll(/\s+/g, " ").trim();
+
 function propose(reply, data, place) {
+  const said = flat(entries[place]?.content ?? "");
   for (const proposal of proposalsOf(data, place)) {
+    // What the agent has just said stands above its card already.
+    if (proposal.intent && said.includes(flat(proposal.intent))) proposal.intent = undefined;
     // Stated again, it goes on further down, with what is being written into it.
     const card = waiting.get(proposal.id) ?? new Card(proposal, decide);
     if (card.fate || drafts.has(proposal.id)) card.open();

@@ -1,12 +1,12 @@
 // What came of calls: those that are decided, and one's own requests, each folded until it is opened.
 
 import * as calls from "./calls.js";
-import { factsList, headingOf } from "./facts.js";
+import { commentsOf, factsList, headingOf } from "./facts.js";
 import { told } from "./fate.js";
 import { problem } from "./service.js";
 import { changesOf, previewOf } from "./preview.js";
 import { block, inputOf } from "./proposal.js";
-import { byId, el, visible } from "./text.js";
+import { announce, byId, button, el, visible } from "./text.js";
 import { clock, STATES } from "./words.js";
 
 let wanted = {};
@@ -41,17 +41,41 @@ async function read() {
 
 byId("decided-more").addEventListener("click", read);
 
+// What has changed since; what is open or in use stays as it is.
+export async function refreshDecided() {
+  if (byId("inbox").hidden || byId("inbox-decided-list").hidden) return;
+  const look = looks;
+  const { response, calls: found } = await calls.history(wanted).catch(() => ({}));
+  if (look !== looks || !response?.ok) return;
+  const list = byId("decided-list");
+  const rows = new Map([...list.children].map((one) => [one.dataset.id, one]));
+  let place = list.firstElementChild;
+  for (const item of found) {
+    const there = rows.get(item.id);
+    if (there && there.dataset.state !== item.state) show(there, item);
+    if (there) place = there.nextElementSibling;
+    else list.insertBefore(row(item), place);
+  }
+  if (list.children.length) byId("decided-none").textContent = "";
+}
+
 function row(item) {
-  const proposal = { ...item, input: item.input ?? {} };
-  const summary = el("summary", {}, el("span", { class: "what-it-is" }, ...headingOf(proposal)), " ",
-    el("span", { class: `badge state ${item.state.toLowerCase()}` }, STATES[item.state] ?? item.state),
-    el("span", { class: "note by" }, visible(byWhom(item), "line")));
   const inside = el("div", { class: "inside" });
-  const fold = el("details", { class: "fold", "data-id": item.id }, summary, inside);
+  const fold = el("details", { class: "fold", "data-id": item.id }, el("summary"), inside);
   fold.addEventListener("toggle", () => {
     if (fold.open && !inside.children.length) fill(inside, item.id);
   });
+  show(fold, item);
   return fold;
+}
+
+function show(fold, item) {
+  const [summary, inside] = fold.children;
+  fold.dataset.state = item.state;
+  summary.replaceChildren(el("span", { class: "what-it-is" }, ...headingOf({ ...item, input: item.input ?? {} })), " ",
+    el("span", { class: `badge state ${item.state.toLowerCase()}` }, STATES[item.state] ?? item.state),
+    el("span", { class: "note by" }, visible(byWhom(item), "line")));
+  if (inside.children.length && !inside.contains(document.activeElement)) fill(inside, item.id);
 }
 
 function byWhom({ decision, finished, created }) {
@@ -78,6 +102,17 @@ export function detailsOf(call) {
     ...previewOf(call), changes ? el("p", { class: "label" }, "What was changed") : undefined, changes, inputOf(proposal),
     factsList({ ...call, expires: undefined }),
     ...(call.output ? [el("p", { class: "label" }, "Output"), block(call.output, "text", "Output")] : []),
-    ...(call.comments ?? []).map(({ who, text }) => el("p", { class: "note", dir: "auto" }, visible(`${who ?? "Somebody"}: ${text}`))),
+    ...commentsOf(call), call.own && /^(PENDING|APPROVED)$/.test(call.state) ? withdrawal(call) : undefined,
   ].filter(Boolean);
+}
+
+function withdrawal(call) {
+  const press = button("Withdraw", async () => {
+    press.disabled = true;
+    const { failed } = await calls.withdraw(call.id);
+    announce(failed ? failed.message : "Withdrawn.");
+    press.replaceWith(el("p", { class: "note", role: "status" }, visible(failed ? failed.message : "You have withdrawn it.")));
+    refreshDecided();
+  }, "danger");
+  return press;
 }

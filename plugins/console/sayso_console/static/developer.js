@@ -1,8 +1,10 @@
-// The developer's panel: the last turn's request and events, the session, the tools and the prompt.
+// The developer's panel: the last turn's request and events, the session, the tools and the prompt, as
+// written and as sent.
 
 import { agent } from "./agent.js";
-import { sourceOf } from "./json.js";
+import { parse, sourceOf } from "./json.js";
 import { block } from "./proposal.js";
+import { request } from "./service.js";
 import { byId, button, el, visible } from "./text.js";
 
 const MOST = 2000;
@@ -21,6 +23,8 @@ export function drawDeveloper(session) {
   const { developer } = agent;
   if (!developer) return;
   const { model, system_prompt: prompt, system_context: context, tools } = developer;
+  const sent = el("div", {}, note("No turn has run."));
+  if (turn.body) showSent(sent);
   byId("developer-parts").replaceChildren(
     part("Events of the last turn", turn.events.length ? eventsList() : note("No turn has run in this tab.")),
     part("The last request", turn.body ? curl() : note("Nothing was sent from this tab.")),
@@ -29,7 +33,8 @@ export function drawDeveloper(session) {
       el("div", { class: "inside" }, el("p", {}, visible(tool.description)), block(tool.input_schema, "exact", "Input schema"))))),
     part("Prompt", el("p", { class: "note" }, visible(`Model: ${model}`)),
       prompt ? block(prompt, "text", "System prompt") : note("There is no system prompt."),
-      context === "computed" ? note("A system context is computed for each request and follows it.") : context ? block(context, "text", "System context") : ""),
+      context === "computed" ? note("A system context is computed for each request and follows it.") : context ? block(context, "text", "System context") : "",
+      el("p", { class: "label" }, "As sent in the last turn"), sent),
   );
 }
 
@@ -37,6 +42,21 @@ const note = (text) => el("p", { class: "note" }, text);
 
 function part(title, ...inside) {
   return el("section", { class: "panel" }, el("h3", {}, title), ...inside);
+}
+
+// What the model got: the service keeps it in memory for the newest turn of each caller.
+async function showSent(place) {
+  const response = await request("console/prompt").catch(() => undefined);
+  if (!response?.ok) return;
+  const { calls } = parse(await response.text());
+  if (calls.length) place.replaceChildren(...calls.map(sentCall));
+}
+
+function sentCall({ model, system, context, turns, tools, config }, n) {
+  return el("details", { class: "fold" }, el("summary", {}, visible(`Model call ${n + 1}: ${model}`)),
+    el("div", { class: "inside" },
+      system ? block(system, "text", "System prompt as sent") : "", context ? block(context, "text", "Context as sent") : "",
+      block(turns, "exact", "Turns as sent"), note(visible(`Tools: ${tools.join(", ") || "none"}. Options: ${sourceOf(config)}`))));
 }
 
 function eventsList() {

@@ -88,3 +88,6 @@ export function factsList(proposal) {
   return el("dl", { class: "facts" }, ...facts.map(([word, value]) => el("div", {}, el("dt", {}, `${word}: `),
     el("dd", { dir: "auto" }, typeof value === "string" ? visible(value, "line") : value))));
 }
+
+export const commentsOf = ({ comments }) => (Array.isArray(comments) ? comments : []).map(({ who, claimed, text }) => el("p", { class: "note", dir: "auto" },
+  visible(`${who ?? "Somebody"}${claimed ? " (claimed)" : ""}: ${text}`)));

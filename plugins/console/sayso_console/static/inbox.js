@@ -22,6 +22,7 @@ let looks = 0;
 let next; // where the page behind those that were looked at begins
 let deeper = false; // whether there was more than one
 let filter = { mine: false, text: "", tool: "" };
+export const on = { looked() {} };
 const GONE = { word: "No longer waits", why: "It was decided elsewhere, or has expired." };
 
 export async function poll() {
@@ -41,6 +42,7 @@ export async function poll() {
         signedIn();
         list(found, behind);
         follow(poll);
+        on.looked();
       }
     }
   } catch {
@@ -106,7 +108,7 @@ function see(item) {
     card.element.remove();
     listed.delete(item.id);
     add(item);
-  } else if (item.votes && item.votes.given !== card.proposal.votes?.given) {
+  } else if (agent.inbox && (item.votes.given !== card.proposal.votes?.given || item.comments !== card.proposal.comments?.length)) {
     calls.whole(item.id).then((call) => call && card.learn(call));
   }
 }
@@ -122,7 +124,7 @@ async function add(item) {
 }
 
 function put(item) {
-  const proposal = { ...item, about: item.input_description, raw: item };
+  const proposal = { ...item, about: item.input_description, raw: item, listed: agent.inbox };
   const card = new Card(proposal, decideOne);
   listed.set(item.id, card);
   byId("inbox-list").append(card.element);
@@ -222,14 +224,28 @@ function hold(card) {
 }
 
 async function decideOne(card, decision) {
+  if (decision.comment) return commentOn(card, decision.comment);
   card.enable(false);
   card.until = Infinity;
   hold(card);
-  const { status, failed, call } = await calls.decide(card.proposal, decision);
+  const { id } = card.proposal;
+  const { status, failed, call } = await (decision.withdraw ? calls.withdraw(id, decision.rejection_reason) : calls.decide(card.proposal, decision));
   if (status === 401) askToken(false);
   if (failed) await refused(card, failed);
   else settled(card, decision, call);
   poll();
+}
+
+async function commentOn(card, text) {
+  card.enable(false);
+  const { status, failed, call } = await calls.comment(card.proposal.id, text);
+  card.enable(true);
+  if (status === 401) askToken(false);
+  announce(failed ? failed.message : "Your comment is kept.");
+  if (failed) return;
+  card.learn(call);
+  card.ask();
+  card.controls.lastElementChild.focus();
 }
 
 // Who was the first to decide alike may have edited the input, or given another reason.

@@ -35,6 +35,7 @@ async function offerProvider() {
   byId("provider").hidden = false;
   for (const id of ["token-label", "token-row"]) byId(id).hidden = !tokens;
   byId("token-label").textContent = "Or use a token";
+  byId("token-use").classList.remove("primary");
   if (agent.you) tell("Your session has ended. What you have written is kept.");
   else if (!tokens) tell("");
   if (!byId("token").value) go.focus();

@@ -5,13 +5,14 @@ import * as calls from "./calls.js";
 import { waitsHere } from "./conversation.js";
 import { detailsOf, showDecided } from "./decided.js";
 import { headingOf } from "./facts.js";
+import { lookFrozen, showGrants } from "./grants.js";
 import { cardOf, filterBy } from "./inbox.js";
 import { look } from "./still.js";
 import { byId, el, visible } from "./text.js";
 import { STATES } from "./words.js";
 
-const LISTS = { inbox: "mine", "inbox-all": "all", "inbox-own": "own", "inbox-decided": "decided" };
-const TITLES = { mine: "Waits for me", all: "All that waits", own: "My requests", decided: "Decided" };
+const LISTS = { inbox: "mine", "inbox-all": "all", "inbox-own": "own", "inbox-decided": "decided", "inbox-grants": "grants" };
+const TITLES = { mine: "Waits for me", all: "All that waits", own: "My requests", decided: "Decided", grants: "Standing grants" };
 let list = "mine";
 
 export function go() {
@@ -37,9 +38,12 @@ function showList(wanted) {
   byId("inbox-title").textContent = agent.inbox ? TITLES[list] : "What waits";
   byId("inbox-lists").hidden = !agent.inbox;
   byId("inbox-fallback").hidden = agent.inbox;
-  byId("inbox-filters").hidden = false;
+  byId("inbox-filters").hidden = list === "grants";
   byId("inbox-pending").hidden = !isPending;
-  byId("inbox-decided-list").hidden = isPending;
+  byId("inbox-decided-list").hidden = isPending || list === "grants";
+  byId("inbox-grants-list").hidden = list !== "grants";
+  byId("grants-link").hidden = !agent.grants;
+  lookFrozen(true);
   for (const link of byId("inbox-lists").children) {
     if (LISTS[link.hash.slice(1)] === list) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
@@ -51,6 +55,7 @@ function search() {
   const text = byId("inbox-search").value.trim();
   const tool = byId("inbox-tool").value;
   if (list === "mine" || list === "all") filterBy({ mine: list === "mine", text, tool });
+  else if (list === "grants") showGrants();
   else showDecided({ own: list === "own", text, tool });
 }
 
