@@ -28,6 +28,8 @@ WAITING = "Waiting for the reply"
 CANCELLED = "cancelled; the conversation stands as it was before"
 GOES_ON = "cancelled; what was approved goes on: approve it again to see how it ended"
 CHANGED = "APPROVAL_CHANGED"
+LEFT = "left for later; an empty line shows it again"
+WAITS = "an empty line shows what waits for a decision"
 _LEAVE = ("/quit", "/exit")
 QUESTION = "approve, reject, details or later? [a/r/d/l] "
 QUESTION_EDIT = "approve, reject, edit, details or later? [a/r/e/d/l] "
@@ -151,10 +153,11 @@ class Person:
         """Ask about pending calls until all are decided or put off; False after a failure."""
         later: list[Json] = []
         made: list[Decision] = []
+        note = LEFT
         while self._talk.pending:
             decisions = self._ask(made, later)
             if not decisions:
-                self._screen.note("left for later; an empty line shows it again")
+                self._screen.note(note)
                 return True
             running = [name_of(proposal) for proposal, sent in decisions if sent["execute"]]
             events = self._talk.decide(decisions)
@@ -167,7 +170,7 @@ class Person:
                 # The service has taken none of them.
                 made = as_proposed
             elif last.get("type") == "done":
-                made = []
+                made, note = [], WAITS
                 # A call that needs the approval of others, too, is stated again.
                 later += [{**sent, "execute": False} for _, sent in decisions]
             else:
@@ -176,7 +179,7 @@ class Person:
 
     def _failed(self) -> bool:
         if self._talk.pending:
-            self._screen.note("an empty line shows what waits for a decision")
+            self._screen.note(WAITS)
         return False
 
     def _ask(self, made: Sequence[Decision], later: list[Json]) -> list[Decision]:
