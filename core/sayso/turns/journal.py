@@ -18,7 +18,7 @@ from sayso.context import Journal
 from sayso.conversation.hidden import hidden_turns
 from sayso.conversation.wording import spoken
 from sayso.decisions.execution import change_of, state_of
-from sayso.ledger import RAN, Proposal
+from sayso.ledger import OPEN, Proposal
 from sayso.ledger.choices import unknown_outcome
 from sayso.models import (
     Attachment,
@@ -35,6 +35,7 @@ from sayso.turns.request import Request
 
 _STARTED = "started"
 _WHY = "an earlier attempt to answer this request began the call, and its end was not recorded"
+_NOT_RUN = "Error: not run: the call was rejected, or has expired"
 _HIDDEN = "this call was lost with a process, and its input held a secret; ask for it again"
 
 
@@ -134,9 +135,9 @@ class Noted:
             return rows or None
         if rows[0].state == "EXECUTING":
             rows = [*(await ledger.outcomes(ids, self._request.until)).values()]
-        if rows[0].state not in RAN:
+        if rows[0].state in OPEN:
             return rows
-        return Result(call.id, spoken(rows[0].output or ""), rows[0].state != "DONE")
+        return Result(call.id, spoken(rows[0].output or _NOT_RUN), rows[0].state != "DONE")
 
     def _result(self, kept: dict[str, Any], call: Call) -> Result:
         session, change = self._request.session, kept["session"] or {"set": {}, "delete": []}
