@@ -31,14 +31,15 @@ def cases(paths: Iterable[Path]) -> list[Case]:
         for case in ElementTree.parse(path).iter("testcase"):
             module = case.get("classname", "")
             name = f"{module.rpartition('.')[2]}::{case.get('name')}"
-            found.append(Case(suite_of(module), name, float(case.get("time", 0))))
+            found.append(Case(suite_of(module or "tests.test_"), name, float(case.get("time", 0))))
     return found
 
 
 def suite_of(module: str) -> str:
     """The folder of a module, as in `plugins/a2a` and `tests/contract`; of the others `tests`."""
     parts = module.split(".")
-    return "tests" if parts[0] == "tests" and len(parts) == 2 else "/".join(parts[:2])
+    of_root = parts[0] == "tests" and parts[1].startswith("test_")
+    return "tests" if of_root else "/".join(parts[:2])
 
 
 def table(found: Iterable[Case]) -> str:
