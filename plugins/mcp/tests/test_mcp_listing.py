@@ -308,7 +308,9 @@ def test_client_hears_that_the_tools_have_changed(
         ):
             assert client.server_capabilities.tools.list_changed is True
             await client.list_tools()
-            listening = asyncio.ensure_future(listened(client, received))
+            listens = asyncio.Event()
+            listening = asyncio.ensure_future(listened(client, listens, received))
+            await asyncio.wait_for(listens.wait(), 60)
             await client.call_tool("grow", {})
             await asyncio.wait_for(received.wait(), 60)
             listening.cancel()
@@ -319,11 +321,13 @@ def test_client_hears_that_the_tools_have_changed(
     asyncio.run(run())
 
 
-async def listened(client: Client, received: asyncio.Event) -> None:
+async def listened(client: Client, listens: asyncio.Event, received: asyncio.Event) -> None:
     """From 2026-07-28 on a client learns of changes from a stream that it must ask for."""
     if client.protocol_version != MODERN:
+        listens.set()
         return
     async with client.listen(tools_list_changed=True) as events:
+        listens.set()
         async for _ in events:
             received.set()
 
