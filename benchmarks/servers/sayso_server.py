@@ -161,8 +161,8 @@ def agent(kind: str, count: int, responses: bool) -> object:
 
 
 if __name__ == "__main__":
-    # Where an SDK of OpenTelemetry is installed, as beside the tests, Sayso runs on FastAPI, which
-    # traces by itself. Most installations have none.
+    # Sayso runs on FastAPI if an SDK of OpenTelemetry is installed, as for the tests, because
+    # FastAPI traces by itself. Most installations have none.
     sys.modules["opentelemetry.sdk"] = None  # type: ignore[assignment]
     given = {key: json.loads(value) for key, _, value in (a.partition("=") for a in sys.argv[3:])}
     served = agent(sys.argv[2], given.pop("count", 0), given.pop("responses", False))
