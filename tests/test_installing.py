@@ -31,7 +31,9 @@ LINES = sorted(
     {
         line.partition("#")[0].strip()
         for page in PAGES
-        for line in re.findall(r"\bpip install [^`\n]+", page.read_text("utf-8"))
+        for line in re.findall(
+            r"\bpip install [^`\n]+", page.read_text("utf-8").replace("\\\n", " ")
+        )
         if not line.startswith("pip install opentelemetry-")
     }
 )

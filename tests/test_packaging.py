@@ -187,6 +187,7 @@ def test_documented_combination_installs_into_an_empty_environment(
     wanted = set(extras.split(","))
     # The outbox sends Slack's cards.
     wanted |= {"notify"} if "slack" in wanted else set()
+    wanted |= {"jwt"} if "oidc" in wanted else set()
     assert {info["name"] for info in shown} == set(BUILT_IN) & wanted
     for extra in extras.split(","):
         run([str(made.python), "-c", f"import sayso_{extra}{WHOLE.get(extra, '')}"], tmp_path)

@@ -81,7 +81,8 @@ class Inbox:
         return reply({"counts": counts, "mine": mine, "oldest": since, "frozen": frozen})
 
     async def one(self, request: Request, caller: Caller) -> Response:
-        """One call, whole; with `wait`, as soon as its tag differs from `If-None-Match`."""
+        """One call, whole; with `wait`, as soon as its tag differs from `If-None-Match`. Without a
+        tag, as soon as it changes, and at once if it has ended."""
         wait = _wait(request.query_params.get("wait", "0"))
         known = request.headers.get("if-none-match")
         if not wait:
@@ -89,9 +90,8 @@ class Inbox:
         async with self.feed.following() as follower:
             until = time.monotonic() + wait
             row = await self._found(request, caller)
-            # Without a tag, it waits for a change from now on.
-            known = known or etag(row)
-            while etag(row) == known and not self.host.stopping:
+            before = known or (etag(row) if row.state in _OPEN else None)
+            while etag(row) == before and not self.host.stopping:
                 left = until - time.monotonic()
                 if left <= 0 or follower.lost:
                     break

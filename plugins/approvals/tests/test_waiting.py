@@ -98,6 +98,19 @@ def test_wait_ends_with_what_is_known(inbox: Inbox) -> None:
         assert inbox.get(f"/{row.id}?wait={wrong}").status == 422
 
 
+def test_wait_without_a_tag_ends_at_once_for_an_ended_call_and_always_shows_the_call(
+    inbox: Inbox,
+) -> None:
+    row = inbox.propose()
+    waiting = inbox.get(f"/{row.id}?wait=1")
+    assert (waiting.status, waiting.json()["state"]) == (200, "PENDING")
+    assert inbox.decide(row.id, False).status == 200
+    started = time.monotonic()
+    ended = inbox.get(f"/{row.id}?wait=60")
+    assert (ended.status, ended.json()["state"]) == (200, "REJECTED")
+    assert time.monotonic() - started < 30
+
+
 def test_wait_ends_when_the_call_expires(sayso_served: Served) -> None:
     inbox = Inbox(sayso_served(deleting(), config=configured('ttl = "1s"\n')))
     row = inbox.propose()

@@ -118,7 +118,7 @@ def test_narrow_page_has_room_for_the_name_and_says_why_nothing_can_be_sent(
     page.keyboard.press("Enter")
     name = page.get_by_role("heading", name="help-desk")
     name.wait_for()
-    assert page.get_by_role("button", name="Sign out").is_visible()
+    page.get_by_role("button", name="Sign out").wait_for()
     assert name.bounding_box()["height"] < 30  # one line
     say(page, "delete a")
     page.get_by_text("Decide the calls above first.").wait_for()
