@@ -66,7 +66,7 @@ def place(platform: PlatformContext | None) -> dict[str, Any]:
 
 def differs(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The fields that both contexts state with different values."""
-    found = [name for name in PLAIN if {name} <= recorded.keys() & now.keys()]
+    found = [name for name in PLAIN if name in recorded and name in now]
     changed = [name for name in found if recorded[name] != now[name]]
     one, other = recorded.get("kubeconfig"), now.get("kubeconfig")
     if one is not None and other is not None and one != other:
