@@ -311,7 +311,9 @@ def test_a_call_that_was_reported_unknown_before_it_began_never_runs(
 def test_a_call_whose_process_stood_still_unnoticed_before_it_began_runs_once(
     nursery: Nursery, tmp_path: Path, ledger: str, pool: ThreadPoolExecutor
 ) -> None:
-    one, _ = pair(nursery, tmp_path, ledger, "1s", DIE="claimed:committed", FREEZE="1")
+    one, two = pair(nursery, tmp_path, ledger, "1s", DIE="claimed:committed", FREEZE="1")
+    # Any other service that looks for the dead within the freeze would notice.
+    two.close()
     messages = deciding(one.client.chat(user("wipe")))
     asking = pool.submit(one.client.chat, *messages)
     until(lambda: stopped(one), "the freeze between the claim and the call")
