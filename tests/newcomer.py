@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ def blocks(path: Path) -> Iterator[Block]:
     page = path.read_text("utf-8")
     for found in FENCE.finditer(page):
         line = page.count("\n", 0, found.start()) + 1
-        yield Block(found[2], found[3].split(), found[4], line)
+        yield Block(found[2], found[3].split(), textwrap.dedent(found[4]), line)
 
 
 @dataclass

@@ -15,10 +15,7 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -30,24 +27,12 @@ from sayso.config import load_config
 from sayso.config.targets import load_agent
 from sayso.hookspecs import HOOKS
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from newcomer import blocks
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-_FENCE = re.compile(r"^( *)```(\w+)([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Block:
-    language: str
-    words: list[str]
-    text: str
-    line: int
-
-
-def blocks(path: Path) -> Iterator[Block]:
-    page = path.read_text("utf-8")
-    for found in _FENCE.finditer(page):
-        line = page.count("\n", 0, found.start()) + 1
-        yield Block(found[2], found[3].split(), textwrap.dedent(found[4]), line)
 
 
 def run(folder: Path, *command: str) -> None:
