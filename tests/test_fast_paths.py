@@ -25,8 +25,7 @@ from sayso.conversation.history import _Builder, model_turns
 from sayso.errors import InvalidRequest
 from sayso.hosting.streams import EventChannel
 from sayso.http.asgi import App, Direct, plain_routes
-from sayso.ledger import is_own_id, new_id
-from sayso.ledger import texts as ledger_texts
+from sayso.ledger import database, is_own_id, new_id
 from sayso.ledger.choices import Decided
 from sayso.ledger.record import Ledger
 from sayso.listener.frames import text_frame
@@ -130,9 +129,9 @@ stored = st.recursive(
 
 @given(stored)
 def test_ledger_keeps_json_in_ascii_as_the_standard_library_reads_it(value: Any) -> None:
-    text = ledger_texts.dumps(value)
+    text = database.dumps(value)
     assert text.isascii()
-    assert repr(ledger_texts.loads(text)) == repr(json.loads(text)) == repr(value)
+    assert repr(database.loads(text)) == repr(json.loads(text)) == repr(value)
 
 
 stamps = st.datetimes(min_value=datetime(1, 1, 1)).map(datetime.isoformat)

@@ -30,7 +30,7 @@ from sayso import (
 )
 from sayso.conversation.hidden import hidden_reply, hidden_turns
 from sayso.ledger import SuspendedTurn
-from sayso.ledger.texts import dump_turn, load_turn
+from sayso.ledger.database import dump_turn, load_turn
 from sayso.models import Ask, dump_turns, load_turns
 from sayso.wire.messages import Data
 

@@ -20,8 +20,8 @@ from typing import NamedTuple
 from sayso.agent import Agent
 from sayso.errors import SaysoError
 from sayso.ledger import Reading, Transaction
+from sayso.ledger.database import key
 from sayso.ledger.record import Ledger
-from sayso.ledger.texts import key
 from sayso.workers import Workers
 
 logger = logging.getLogger("sayso.ledger")

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from sayso.errors import LedgerUnavailable
 from sayso.ledger import Owner, Transaction
+from sayso.ledger.database import key
 from sayso.ledger.sqlite_connection import SqliteConnection, make_tables
 from sayso.ledger.tables import RENEW
-from sayso.ledger.texts import key
 from sayso.ledger.writer import run_group
 
 T = TypeVar("T")

@@ -1,8 +1,8 @@
 """Proposals, suspended turns and the log as rows of an SQL database.
 
 Columns have the values that `find`, `renew` and `purge` search by. Everything else is JSON text in
-`doc`; contents are in a table of their own (see `texts`). The statements are common to SQLite and
-PostgreSQL, with `?` for values.
+`doc`; contents are in a table of their own (see `database`). The statements are common to SQLite
+and PostgreSQL, with `?` for values.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from sayso.ledger import Head, LogRow, Pending, Proposal, State, SuspendedTurn, chains, log
-from sayso.ledger.chains import Entry
-from sayso.ledger.database import SELECT, Database, Known, MustWrite, Row
-from sayso.ledger.old_rows import OldRows
-from sayso.ledger.tables import SET_META
-from sayso.ledger.texts import (
+from sayso.ledger import Head, LogRow, Pending, Proposal, State, SuspendedTurn, log
+from sayso.ledger.database import (
     NO_CONTENTS,
+    SELECT,
+    Database,
+    Entry,
+    Known,
+    MustWrite,
+    Row,
     dump_proposal,
     dump_turn,
     dumps,
@@ -27,7 +29,11 @@ from sayso.ledger.texts import (
     load_terms,
     load_turn,
     loads,
+    log_rows,
+    newest_rows,
 )
+from sayso.ledger.old_rows import OldRows
+from sayso.ledger.tables import SET_META
 
 
 def _column(value: str | float) -> str | float | None:
@@ -256,11 +262,11 @@ class SqlTransaction:
 
     def heads(self) -> dict[int, Head]:
         self._append()
-        return chains.heads(self._db)
+        return newest_rows(self._db)
 
     def log(self, after: Mapping[int, int], limit: int = 1_000) -> list[LogRow]:
         self._append()
-        rows = chains.rows(self._db, after, limit)
+        rows = log_rows(self._db, after, limit)
         if rows:
             self._db.settle()
         return rows

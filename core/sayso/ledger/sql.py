@@ -18,13 +18,22 @@ Every store must pass the checks in `sayso.testing.STORE_CHECKS`.
 
 from __future__ import annotations
 
-from sayso.ledger.chains import Entry, first_heads, ordered
-from sayso.ledger.database import SELECT, SELECT_TURNS, Known, MustWrite, Row
+from sayso.ledger.database import (
+    SELECT,
+    SELECT_TURNS,
+    Entry,
+    Known,
+    MustWrite,
+    Row,
+    dumps,
+    first_heads,
+    key,
+    ordered,
+)
 from sayso.ledger.log import hashed_tail
 from sayso.ledger.migrations import changed, newer, steps
 from sayso.ledger.rows import SqlTransaction
 from sayso.ledger.tables import SCHEMA, SET_META, TABLES
-from sayso.ledger.texts import dumps, key
 from sayso.ledger.writer import Connection, Lane, Outcome, Work, Writer, run_group, unavailable
 
 __all__ = [

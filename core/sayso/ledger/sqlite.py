@@ -22,6 +22,7 @@ from typing import TypeVar
 from sayso.config.files import no_file, refuse_open
 from sayso.errors import ConfigError, LedgerUnavailable
 from sayso.ledger import Owner, Transaction, copies, migrations
+from sayso.ledger.database import key
 from sayso.ledger.owners import Owners
 from sayso.ledger.rows import SqlTransaction
 from sayso.ledger.sqlite_connection import (
@@ -35,7 +36,6 @@ from sayso.ledger.sqlite_connection import (
 )
 from sayso.ledger.sqlite_health import Health
 from sayso.ledger.tables import RENEW, SCHEMA, SET_META
-from sayso.ledger.texts import key
 from sayso.ledger.writer import Lane, Outcome, Work, Writer, run_group, unavailable
 
 T = TypeVar("T")

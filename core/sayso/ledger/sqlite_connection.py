@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from sayso.errors import LedgerUnavailable
-from sayso.ledger import chains, locks, migrations
-from sayso.ledger.chains import Entry
-from sayso.ledger.database import SELECT, Known, Row, fetched
+from sayso.ledger import locks, migrations
+from sayso.ledger.database import SELECT, Entry, Known, Row, append_entries, fetched, first_heads
 from sayso.ledger.tables import OPENED, SCHEMA, TABLES
 from sayso.ledger.writer import unavailable
 
@@ -100,7 +99,7 @@ class SqliteConnection:
         self.raw.execute(sql, values)
 
     def append(self, entries: Sequence[Entry]) -> None:
-        chains.append(self, entries)
+        append_entries(self, entries)
 
     def settle(self) -> None:
         self._settling = True
@@ -220,7 +219,7 @@ def make_tables(db: SqliteConnection) -> None:
     """Create the tables of the current schema in an empty database, in the running transaction."""
     for statement in TABLES.format(text="TEXT").split(";"):
         db.raw.execute(statement)
-    db.raw.execute(chains.first_heads())
+    db.raw.execute(first_heads())
     db.raw.execute(f"PRAGMA application_id = {APPLICATION}")
     db.raw.execute(f"PRAGMA user_version = {SCHEMA}")
 

@@ -20,8 +20,7 @@ from typing import Any, Protocol, TypeVar
 
 from sayso.errors import LedgerUnavailable
 from sayso.ledger import Reading, Transaction
-from sayso.ledger.chains import Entry
-from sayso.ledger.database import Database, Known, MustWrite, named
+from sayso.ledger.database import Database, Entry, Known, MustWrite, named
 from sayso.ledger.rows import SqlTransaction
 from sayso.workers.mailbox import mailbox
 

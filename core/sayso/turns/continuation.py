@@ -16,7 +16,7 @@ from sayso.decisions.starts import NOT_STARTED, latest, words
 from sayso.errors import Busy
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Decided
-from sayso.ledger.texts import load_terms
+from sayso.ledger.database import load_terms
 from sayso.ledger.voting import standing
 from sayso.turns.ending import Answer
 from sayso.turns.outcomes import outcomes_of
