@@ -14,7 +14,7 @@ import pytest
 
 from programs import DEADLINE, until
 from sayso.http import ready
-from sayso.ledger import sqlite_health
+from sayso.ledger import sqlite_connection
 from sayso.ledger.memory import MemoryStore
 from sayso.testing.client import Service
 from sayso.testing.serving import served
@@ -28,8 +28,8 @@ def answer(messages: object, context: object) -> str:
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     """A service over an SQLite store, which is looked through each time that it is asked."""
     monkeypatch.setattr(ready, "KEPT", 0.0)
-    monkeypatch.setattr(sqlite_health, "_EVERY", 0.0)
-    monkeypatch.setattr(sqlite_health, "_SHARE", 1e9)
+    monkeypatch.setattr(sqlite_connection, "_EVERY", 0.0)
+    monkeypatch.setattr(sqlite_connection, "_SHARE", 1e9)
     config = f'[approvals]\nledger = "sqlite:///{tmp_path}/approvals.db"\n'
     with served(answer, config=config, ready=True) as running:
         assert said(running) == (200, "")

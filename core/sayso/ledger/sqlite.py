@@ -29,12 +29,12 @@ from sayso.ledger.sqlite_connection import (
     APPLICATION,
     WAYS_OUT,
     Gate,
+    Health,
     SqliteConnection,
     make_tables,
     migrate,
     way_out,
 )
-from sayso.ledger.sqlite_health import Health
 from sayso.ledger.tables import RENEW, SCHEMA, SET_META
 from sayso.ledger.writer import Lane, Outcome, Work, Writer, run_group, unavailable
 
