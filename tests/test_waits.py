@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from sayso.engine import Engine
-from sayso.ledger.waiting import Waiting
+from sayso.ledger.writes import Waiting
 from sayso.plugins.implementations import Impl
 from sayso.slots import Slots
 from sayso.wire.events import ConversationStarted

@@ -15,7 +15,7 @@ from sayso.hosting import Page
 from sayso.ledger import Pending, Proposal, Reading, State, Transaction
 from sayso.ledger.choices import Conversation, Requester
 from sayso.ledger.record import Ledger
-from sayso.ledger.waiting import LOOK
+from sayso.ledger.writes import LOOK
 from sayso.wire.lenient_json import dump_json
 
 _SCANNED = 2_000
