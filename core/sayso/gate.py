@@ -15,8 +15,8 @@ from typing import Any
 
 from sayso.context import RequestContext
 from sayso.ledger import State
-from sayso.ledger.beginnings import CallNotStarted
-from sayso.ledger.choices import Grant, unknown_outcome
+from sayso.ledger.choices import unknown_outcome
+from sayso.ledger.claims import CallNotStarted, Grant
 from sayso.policy import Policy, Verdict, forbidden
 from sayso.tools import Tool, ToolInputError
 from sayso.tools.results import ToolResult, text_of

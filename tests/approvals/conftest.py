@@ -19,7 +19,7 @@ from serving import Serve, Service, service
 from stages import boottime
 
 from databases import empty_schema
-from sayso.ledger import lease_clock
+from sayso.ledger import claiming, claims
 
 
 @pytest.fixture
@@ -36,7 +36,8 @@ def served(tmp_path: Path) -> Iterator[Serve]:
 @pytest.fixture(autouse=True)
 def _staged_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time that a test lets pass goes by for its processes, too."""
-    monkeypatch.setattr(lease_clock, "boottime", boottime)
+    for module in (claims, claiming):
+        monkeypatch.setattr(module, "boottime", boottime)
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sayso.errors import InvalidRequest, LedgerUnavailable
-from sayso.ledger import Owner, Proposal, Store, SuspendedTurn, Transaction, beginnings
+from sayso.ledger import Owner, Proposal, Store, SuspendedTurn, Transaction
 from sayso.ledger.choices import Choice, Conversation, Decided, Requester
+from sayso.ledger.claims import boottime as real_boottime
 from sayso.ledger.record import Ledger
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ _worlds: list[World] = []
 
 def boottime() -> float:
     """The clock of the processes, in place of the machine's."""
-    return beginnings.boottime() + (_worlds[-1].late if _worlds else 0.0)
+    return real_boottime() + (_worlds[-1].late if _worlds else 0.0)
 
 
 class _Later:

@@ -28,8 +28,8 @@ from sayso import (
 )
 from sayso.errors import StillRunning
 from sayso.ledger import Proposal
-from sayso.ledger.beginnings import CallNotStarted
-from sayso.ledger.choices import Choice, Conversation, Decided, Grant
+from sayso.ledger.choices import Choice, Conversation, Decided
+from sayso.ledger.claims import CallNotStarted, Grant
 from sayso.ledger.memory import MemoryStore
 from sayso.ledger.record import Ledger
 from sayso.models import Call, Result

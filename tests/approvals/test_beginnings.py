@@ -21,8 +21,7 @@ from stages import run
 
 from sayso import Caller, Config, LocalShell, RequestContext, ServiceHost, Session, Tool, tool
 from sayso.ledger import Proposal
-from sayso.ledger.beginnings import Claim
-from sayso.ledger.choices import Grant
+from sayso.ledger.claims import Claim, Grant
 from sayso.ledger.rules import Rules
 from sayso.models import Call, Result
 from sayso.wire.messages import AgentMessage

@@ -26,11 +26,10 @@ from stages import (
 )
 
 from sayso.errors import LedgerUnavailable, StillRunning
-from sayso.ledger import Owner, Proposal, beginnings, choices, claims, lease_clock
-from sayso.ledger.beginnings import CallNotStarted
-from sayso.ledger.choices import Continuation, Conversation, Decided, Requester, begin_all
+from sayso.ledger import Owner, Proposal, claiming, claims
+from sayso.ledger.choices import Conversation, Decided, Requester
+from sayso.ledger.claims import CallNotStarted, Continuation, LeaseClock, begin_all
 from sayso.ledger.conformance.samples import ALL
-from sayso.ledger.lease_clock import LeaseClock
 from sayso.ledger.memory import MemoryStore
 from sayso.ledger.record import Ledger
 from sayso.ledger.sqlite import SqliteStore
@@ -689,9 +688,8 @@ def test_a_call_begins_only_while_its_lease_lasts_less_a_margin(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1_000.0
-    monkeypatch.setattr(beginnings, "boottime", lambda: now)
-    monkeypatch.setattr(choices, "boottime", lambda: now)
-    monkeypatch.setattr(claims, "boottime", lambda: now)
+    for module in (claims, claiming):
+        monkeypatch.setattr(module, "boottime", lambda: now)
 
     async def work() -> None:
         nonlocal now
@@ -715,7 +713,7 @@ def test_lease_of_a_call_counts_from_before_its_claim_was_sent(
     monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
     now = 1_000.0
-    for module in (beginnings, choices, claims):
+    for module in (claims, claiming):
         monkeypatch.setattr(module, "boottime", lambda: now)
 
     class Slow(MemoryStore):
@@ -748,7 +746,7 @@ def test_lease_of_a_call_counts_from_before_its_claim_was_sent(
 
 def test_calls_that_begin_in_one_step_begin_all_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    for module in (beginnings, choices, claims):
+    for module in (claims, claiming):
         monkeypatch.setattr(module, "boottime", lambda: now)
 
     async def work() -> None:
@@ -772,7 +770,7 @@ def test_others_consider_a_process_dead_only_after_its_lease_and_the_margin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = 500.0
-    monkeypatch.setattr(lease_clock, "boottime", lambda: here)
+    monkeypatch.setattr(claims, "boottime", lambda: here)
     clock, owner = LeaseClock(10), Owner("another", "", 1, 100.0, "token")
     for now, dead in ((99.9, False), (100.1, False), (101.9, False), (102.1, True)):
         # Its own clock goes as the store's does.

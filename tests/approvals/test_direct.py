@@ -21,7 +21,8 @@ from stages import approve, run
 from sayso import Caller, Config, PlatformContext, RequestContext, ServiceHost, Session, tool
 from sayso.errors import InvalidRequest, LedgerUnavailable, StillRunning, ToolInputError
 from sayso.ledger import Owner, writes
-from sayso.ledger.choices import Conversation, Grant, Requester
+from sayso.ledger.choices import Conversation, Requester
+from sayso.ledger.claims import Grant
 from sayso.ledger.owners import boot_id
 from sayso.wire.events import AgentEvent, ToolCallApproved
 from sayso.workers import Workers

@@ -12,8 +12,7 @@ import pytest
 from stages import ALICE, Staged, World, approve, call, decide, run, turn_of
 
 from sayso.ledger import Proposal, SuspendedTurn
-from sayso.ledger.choices import Continuation
-from sayso.ledger.lease import Lease
+from sayso.ledger.claims import Continuation, Lease
 from sayso.ledger.memory import MemoryStore
 from sayso.ledger.record import Ledger
 from sayso.ledger.sqlite import SqliteStore

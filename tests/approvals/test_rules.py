@@ -30,8 +30,8 @@ from stages import ALICE, Staged, World, approve, call, decide, refused, turn_of
 
 from sayso.errors import InvalidRequest, StillRunning
 from sayso.ledger import Proposal, Store
-from sayso.ledger.beginnings import margin
-from sayso.ledger.choices import Choice, Continuation, Grant
+from sayso.ledger.choices import Choice
+from sayso.ledger.claims import Continuation, Grant, margin
 from sayso.ledger.log import verify_store
 from sayso.ledger.memory import MemoryStore
 from sayso.ledger.record import Ledger

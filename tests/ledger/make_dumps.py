@@ -18,7 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from databases import SERVER, empty_schema
 from sayso.ledger import Store, SuspendedTurn, Transaction
-from sayso.ledger.choices import Choice, Conversation, Grant, Requester
+from sayso.ledger.choices import Choice, Conversation, Requester
+from sayso.ledger.claims import Grant
 from sayso.ledger.conformance.samples import proposal, turn
 from sayso.ledger.record import Ledger
 from sayso.ledger.sqlite import SqliteStore

@@ -19,8 +19,7 @@ from sayso.engine import Engine, Unrecorded
 from sayso.errors import LedgerUnavailable, reasons
 from sayso.gate import Late, NotEnded, Outcome
 from sayso.ledger import Proposal
-from sayso.ledger.beginnings import CallNotStarted
-from sayso.ledger.choices import Continuation, Grant
+from sayso.ledger.claims import CallNotStarted, Continuation, Grant
 from sayso.ledger.writes import accepted
 from sayso.observing.calls import observed_command
 from sayso.wire.lenient_json import dump_json

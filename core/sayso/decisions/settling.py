@@ -22,7 +22,8 @@ from sayso.decisions.starts import Start, decide_in_place, latest
 from sayso.engine import Engine, Unrecorded
 from sayso.gate import Outcome
 from sayso.ledger import Proposal
-from sayso.ledger.choices import Choice, Continuation, Conversation, Decided, Edit, Requester
+from sayso.ledger.choices import Choice, Conversation, Decided, Edit, Requester
+from sayso.ledger.claims import Continuation
 from sayso.slots import Slot
 from sayso.workers.places import Place
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from sayso.engine import Engine
 from sayso.errors import LedgerUnavailable
 from sayso.ledger import Proposal
-from sayso.ledger.choices import Choice, Decided, Grant, Requester
+from sayso.ledger.choices import Choice, Decided, Requester
+from sayso.ledger.claims import Grant
 from sayso.wire.messages import Kind
 from sayso.workers.places import Place
 

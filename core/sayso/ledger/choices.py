@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -12,7 +11,7 @@ from pydantic import ValidationError
 
 from sayso.errors import InvalidRequest, ToolInputError
 from sayso.ledger import OPEN, Decision, Proposal, SuspendedTurn
-from sayso.ledger.beginnings import Beginnings, CallNotStarted, boottime
+from sayso.ledger.claims import Grant
 from sayso.wire.canonical import canonical
 from sayso.wire.messages import Command, Kind
 
@@ -67,89 +66,6 @@ class Conversation(NamedTuple):
 
     id: str = ""
     references: Sequence[str] = ()
-
-
-MINT = object()
-"""The key with which only the ledger makes grants."""
-
-
-class Grant:
-    """The right to run one approved call once; only the ledger makes one.
-
-    `token` is that of the claim, by which the store knows this run from every other. `again` is
-    true for an idempotent call whose earlier run has an unknown outcome. The call may start before
-    `until` (`boottime`).
-    """
-
-    __slots__ = (
-        "_known",
-        "_withdrawn",
-        "_word",
-        "again",
-        "fence",
-        "proposal",
-        "spent",
-        "token",
-        "until",
-    )
-
-    def __init__(
-        self,
-        proposal: Proposal,
-        _mint: object,
-        *,
-        until: float,
-        known: Beginnings,
-        token: str,
-        again: bool = False,
-    ) -> None:
-        if _mint is not MINT:
-            raise TypeError("a Grant comes from the ledger only")
-        self.proposal = proposal
-        self.fence = proposal.fence
-        self.token = token
-        self.again = again
-        self.until = until
-        self.spent = False
-        self._known = known
-        # Acquired once: by the start of the call, or by its withdrawal.
-        self._word = threading.Lock()
-        self._withdrawn = False
-
-    def spend(self) -> None:
-        """Use the right; a second use raises RuntimeError."""
-        if self.spent:
-            raise RuntimeError(f"the grant for call {self.proposal.id!r} is spent")
-        self.spent = True
-
-    @property
-    def in_time(self) -> bool:
-        """Whether the call may still start: no other process considers this one dead yet."""
-        return boottime() < self.until
-
-    def begin(self) -> None:
-        """Record that the call starts; the caller's next step must be the tool. Raises
-        CallNotStarted if it is too late, or the grant was withdrawn."""
-        if not self.in_time or not self._word.acquire(blocking=False):
-            raise CallNotStarted
-        self._known.add(self.proposal.id)
-
-    def withdraw(self) -> bool:
-        """Withdraw the grant. True if the call has not started, so that it never will on this
-        grant."""
-        if not self._withdrawn:
-            self._withdrawn = self._word.acquire(blocking=False)
-            self.spent |= self._withdrawn
-        return self._withdrawn
-
-
-def begin_all(grants: Sequence[Grant]) -> None:
-    """Record that all these calls start, which are carried out in one step. If it is too late for
-    one, raises CallNotStarted, and none starts."""
-    if not all(grant.in_time for grant in grants):
-        raise CallNotStarted
-    for grant in grants:
-        grant.begin()
 
 
 @dataclass(slots=True)
@@ -233,16 +149,6 @@ class Decided:
                 self.callables.add(turn.id)
             if turn.principal == who.principal:
                 self.turns[turn.id] = turn
-
-
-@dataclass(frozen=True, slots=True)
-class Continuation:
-    """The right to continue suspended turns, each with its fence, for one deciding message;
-    `token` is that of the claim."""
-
-    turns: Sequence[tuple[str, int]]
-    request: str
-    token: str = ""
 
 
 Edit = Callable[[Proposal, dict[str, Any]], dict[str, Any] | None]

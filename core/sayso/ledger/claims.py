@@ -1,159 +1,305 @@
-"""Claims of this process on calls and continuations, and claims of others that have become void."""
+"""Claims of this process on calls and continuations: until when they hold, and what is held.
+
+A store may lose the end of a call: a standby takes over that had not received it, or an older
+database is restored. Its row then names this process as the owner of a call that ended long ago.
+Therefore a process renews only the leases of calls that it runs. If a row of its own names a call
+that it does not hold, it treats it as a call whose outcome the store does not know.
+"""
 
 from __future__ import annotations
 
 import logging
-import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from random import Random
-from typing import Any
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from sayso.ledger import OPEN, Owner, Proposal, State, SuspendedTurn, Transaction
-from sayso.ledger.beginnings import Claim, boottime, margin
-from sayso.ledger.choices import Continuation, Grant
-from sayso.ledger.holdings import Holdings
-from sayso.ledger.lease_clock import LeaseClock
-from sayso.ledger.log import log
-
-_random = Random()
-"""Not the module's own generator, which user code may seed alike in every process."""
+from sayso.errors import LedgerUnavailable
+from sayso.ledger import Owner, Proposal, Store
 
 logger = logging.getLogger("sayso.ledger")
-LOST = "this process ran it, and the approvals store has lost what became of it"
 
-ABANDONED = "abandoned"
-"""The owner of a call that started and that nobody waits for: no process renews its lease."""
-_REST, _LONGEST_REST = 0.05, 5.0
-
-
-@dataclass(frozen=True)
-class Claims:
-    """The claims of the process `owner` on the machine `boot`, each for `lease` seconds unless
-    renewed; `gone` says whether an owner has certainly died, `held` what this process really
-    holds."""
-
-    owner: str
-    boot: str
-    lease: float
-    gone: Callable[[Owner], bool]
-    held: Holdings
-    clock: LeaseClock
-
-    def new_claim(self) -> Claim:
-        """A claim that is about to be sent; the lease of its rows cannot start earlier."""
-        return Claim(secrets.token_hex(8), boottime() + self.lease - margin(self.lease))
-
-    def owner_of(self, fence: int, now: float, token: str) -> Owner:
-        """This process as the owner of a row, under the claim `token`."""
-        return Owner(self.owner, self.boot, fence, now + self.lease, token)
-
-    def _dead(self, id_: str, owner: Owner, now: float) -> bool:
-        """Whether nobody will record the end of the call or turn `id_` that `owner` has."""
-        if owner.id == self.owner:
-            # This process is alive, whatever happened to its lease; but the store may have lost the
-            # end.
-            return not self.held.holds(owner.claim, id_)
-        if owner.id == ABANDONED:
-            return self.clock.has_run_out(owner, now)
-        return self.gone(owner) or self.clock.has_run_out(owner, now)
-
-    def _loss(self, owner: Owner) -> tuple[str, str]:
-        """The reason why nobody waits for a process that is considered dead, and the
-        consequence."""
-        if owner.id == self.owner:
-            return LOST, ""
-        if owner.id == ABANDONED:
-            return "it did not end within the time limit of its turn", " and may still be running"
-        if self.gone(owner):
-            return "the process that ran it has ended", " before its result was recorded"
-        silent = "the process that ran it has given no sign of life for the time of its lease"
-        return silent, " and may still be running it"
-
-    def abandon(self, tx: Transaction, row: Proposal) -> None:
-        """Stop renewing the lease of a call that started and that nobody waits for."""
-        if row.state == "EXECUTING" and row.owner is not None:
-            row.owner = replace(row.owner, id=ABANDONED, boot="", lease=tx.now + self.lease)
-            tx.put(row)
-
-    def go_on(self, tx: Transaction, grant: Grant, request: str, token: str) -> Continuation | None:
-        """Claim the continuation of the turn if this was its only call and nobody continues it
-        yet."""
-        turn = tx.turns([grant.proposal.turn]).get(grant.proposal.turn)
-        if turn is None or turn.calls != [grant.proposal.id]:
-            return None
-        if turn.state != "SUSPENDED" or turn.reply:
-            return None
-        return self.claim_turns(tx, [turn], request, token)
-
-    def claim_turns(
-        self, tx: Transaction, turns: Sequence[SuspendedTurn], request: str, token: str
-    ) -> Continuation:
-        """Claim the continuation of these turns."""
-        for turn in turns:
-            turn.fence += 1
-            # Clear the end, or a purge might remove the turn while it continues.
-            turn.state, turn.request, turn.ended = "RESUMING", request, None
-            turn.owner = self.owner_of(turn.fence, tx.now, token)
-            tx.put_turn(turn)
-        return Continuation([(t.id, t.fence) for t in turns], request, token)
-
-    def finish(
-        self,
-        tx: Transaction,
-        grant: Grant,
-        state: State,
-        output: str,
-        duration: float | None,
-        session: dict[str, Any] | None,
-    ) -> bool:
-        """Record the outcome of a claimed call; false if a later claim voided ours."""
-        row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
-        if row is None or not still_ours(row, grant):
-            return False
-        if row.state in OPEN:
-            logger.warning("call %s of %s: the store had lost that it began", row.id, row.name)
-            row.fence, row.decision = grant.fence, row.decision or grant.proposal.decision
-            row.edited = row.edited or grant.proposal.edited
-        if row.state != "INDETERMINATE" or session is not None:
-            # A late outcome has no session; keep the one recorded when the call was abandoned.
-            row.session = session
-        row.state, row.output, row.duration = state, output, duration
-        row.finished, row.owner = tx.now, None
-        tx.put(row)
-        log(tx, state.lower(), row)
-        return True
-
-    def settle_turn(self, tx: Transaction, turn: SuspendedTurn) -> SuspendedTurn:
-        """The turn, updated if its owner has died."""
-        if turn.state == "RESUMING" and turn.owner and self._dead(turn.id, turn.owner, tx.now):
-            turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
-        return turn
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_MARGIN = 0.2
+_PRUNED_FROM = 1_000
+_KEPT = 1_000
+_FUTURE = 4
+"""A lease that ends after this many times its length was given before the clock went back."""
+MINT = object()
+"""The key with which only the ledger makes grants."""
 
 
-def rest(tx: Transaction, row: Proposal) -> None:
-    """Make the next start of the call wait in any process, longer each time and for no two calls
-    alike: it was claimed and did not start in time."""
-    pause = min(_LONGEST_REST, _REST * 2 ** min(row.refusals, 10)) * _random.uniform(0.5, 1.5)
-    row.refusals, row.rests = row.refusals + 1, tx.now + pause
+class CallNotStarted(Exception):
+    """A claimed call was not started, and never will be on this claim."""
 
 
-def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:
-    """Suspend a turn again whose continuation failed, so that another request can continue it."""
-    if turn.state == "RESUMING":
-        turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
-        turn.ended = tx.now if turn.reply else None
-        tx.put_turn(turn)
+class Claim(NamedTuple):
+    """One attempt to claim: a random token, and until when the claimed calls may be started."""
+
+    token: str
+    until: float
 
 
-def still_ours(row: Proposal, grant: Grant) -> bool:
-    """Whether the row is as the grant's claim left it, or as it was before, in a store that lost
-    that claim and has given the call to nobody since.
+def boottime() -> float:
+    """Seconds of a clock that goes on while this machine sleeps."""
+    return time.clock_gettime(_CLOCK)
 
-    The fence alone does not tell: another claim after the loss has the same one.
+
+def margin(lease: float) -> float:
+    """Seconds before the end of its lease by which a call must have started, and seconds after it
+    until other processes consider its process dead. Allows for clocks of different speed and for
+    delays."""
+    return lease * _MARGIN
+
+
+class Beginnings:
+    """The calls that this process has started, kept for as long as an approval may name them."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._known: set[str] = set()
+        self._order: deque[tuple[float, str]] = deque()
+
+    def __contains__(self, id_: str) -> bool:
+        return id_ in self._known
+
+    def add(self, id_: str) -> None:
+        """Note that the call was started; from any thread."""
+        now = boottime()
+        with self._lock:
+            self._known.add(id_)
+            self._order.append((now, id_))
+            while len(self._order) > _PRUNED_FROM and self._order[0][0] < now - self._seconds:
+                self._known.discard(self._order.popleft()[1])
+
+
+class Grant:
+    """The right to run one approved call once; only the ledger makes one.
+
+    `token` is that of the claim, by which the store knows this run from every other. `again` is
+    true for an idempotent call whose earlier run has an unknown outcome. The call may start before
+    `until` (`boottime`).
     """
-    if row.state not in ("EXECUTING", "INDETERMINATE"):
-        return row.state in OPEN and row.fence < grant.fence
-    if row.owner is not None:
-        return row.fence == grant.fence and row.owner.claim == grant.token
-    return row.fence <= grant.fence
+
+    __slots__ = (
+        "_known",
+        "_withdrawn",
+        "_word",
+        "again",
+        "fence",
+        "proposal",
+        "spent",
+        "token",
+        "until",
+    )
+
+    def __init__(
+        self,
+        proposal: Proposal,
+        _mint: object,
+        *,
+        until: float,
+        known: Beginnings,
+        token: str,
+        again: bool = False,
+    ) -> None:
+        if _mint is not MINT:
+            raise TypeError("a Grant comes from the ledger only")
+        self.proposal = proposal
+        self.fence = proposal.fence
+        self.token = token
+        self.again = again
+        self.until = until
+        self.spent = False
+        self._known = known
+        # Acquired once: by the start of the call, or by its withdrawal.
+        self._word = threading.Lock()
+        self._withdrawn = False
+
+    def spend(self) -> None:
+        """Use the right; a second use raises RuntimeError."""
+        if self.spent:
+            raise RuntimeError(f"the grant for call {self.proposal.id!r} is spent")
+        self.spent = True
+
+    @property
+    def in_time(self) -> bool:
+        """Whether the call may still start: no other process considers this one dead yet."""
+        return boottime() < self.until
+
+    def begin(self) -> None:
+        """Record that the call starts; the caller's next step must be the tool. Raises
+        CallNotStarted if it is too late, or the grant was withdrawn."""
+        if not self.in_time or not self._word.acquire(blocking=False):
+            raise CallNotStarted
+        self._known.add(self.proposal.id)
+
+    def withdraw(self) -> bool:
+        """Withdraw the grant. True if the call has not started, so that it never will on this
+        grant."""
+        if not self._withdrawn:
+            self._withdrawn = self._word.acquire(blocking=False)
+            self.spent |= self._withdrawn
+        return self._withdrawn
+
+
+def begin_all(grants: Sequence[Grant]) -> None:
+    """Record that all these calls start, which are carried out in one step. If it is too late for
+    one, raises CallNotStarted, and none starts."""
+    if not all(grant.in_time for grant in grants):
+        raise CallNotStarted
+    for grant in grants:
+        grant.begin()
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """The right to continue suspended turns, each with its fence, for one deciding message;
+    `token` is that of the claim."""
+
+    turns: Sequence[tuple[str, int]]
+    request: str
+    token: str = ""
+
+
+class Holdings:
+    """The claims of this process by their tokens: on their way to the store, or held."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # None: the claim is on its way, and everything that it claims is held.
+        self._ids: dict[str, set[str] | None] = {}
+
+    def send(self, token: str) -> None:
+        """Note that the claim is about to be sent."""
+        with self._lock:
+            self._ids[token] = None
+
+    def keep(self, token: str, ids: Iterable[str]) -> None:
+        """Note which calls or turns the claim was granted; without any it is forgotten."""
+        with self._lock:
+            self._ids[token] = set(ids)
+            self._prune(token)
+
+    def end(self, token: str, ids: Iterable[str] | None = None) -> None:
+        """Note that the store has recorded the end of these calls or turns; None: of all."""
+        with self._lock:
+            held = self._ids.get(token)
+            self._ids[token] = held - set(ids) if held and ids is not None else set()
+            self._prune(token)
+
+    def holds(self, token: str, id_: str) -> bool:
+        """Whether this process runs the call, continues the turn, or may be about to."""
+        with self._lock:
+            if token not in self._ids:
+                return False
+            held = self._ids[token]
+            return held is None or id_ in held
+
+    def ids(self) -> list[str]:
+        """The calls that this process runs and the turns that it continues."""
+        with self._lock:
+            return [id_ for held in self._ids.values() for id_ in held or ()]
+
+    def _prune(self, token: str) -> None:
+        if not self._ids[token]:
+            del self._ids[token]
+
+
+class Lease:
+    """Shows other processes that the process `owner` is alive, from its first claim on.
+
+    It is renewed three times in `seconds`, for what is `held` then.
+    """
+
+    def __init__(
+        self, store: Store, owner: str, seconds: float, held: Callable[[], Collection[str]]
+    ) -> None:
+        self._store = store
+        self._held_ids = held
+        self._owner = owner
+        self._seconds = seconds
+        self._held = False
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    def hold(self) -> None:
+        """Start renewing the lease, once; raises LedgerUnavailable."""
+        with self._lock:
+            if self._held or not self._store.shared:
+                return
+            self._store.hold(self._owner)
+            renewer = threading.Thread(target=self._renew, name="sayso-lease", daemon=True)
+            try:
+                renewer.start()
+            except RuntimeError as error:
+                # Without renewal, others would consider this process dead during a long call.
+                raise LedgerUnavailable(f"no claim can be kept alive: {error}") from error
+            self._held = True
+
+    def stop(self) -> None:
+        """Stop renewing the lease."""
+        self._stopped.set()
+
+    def _renew(self) -> None:
+        while not self._stopped.wait(self._seconds / 3):
+            try:
+                if ids := self._held_ids():
+                    self._store.renew(self._owner, self._seconds, ids)
+            except Exception as error:
+                logger.warning("the lease of this process could not be renewed: %r", error)
+
+
+class _Lease(NamedTuple):
+    owner: str
+    until: float
+
+
+class LeaseClock:
+    """Judges leases of `seconds` by a store's clock that somebody may set; from several threads.
+
+    Leases are times of the store's clock, so that processes compare the same. When that clock jumps
+    ahead, every lease seems to have run out, and when it jumps back, those of the dead seem to last
+    for hours. Therefore each process compares the clock with its own monotonic one, which nobody
+    sets.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._ahead: float | None = None
+        self._jumped: float | None = None
+        self._seen: dict[_Lease, float] = {}
+
+    def has_run_out(self, owner: Owner, now: float) -> bool:
+        """Whether `owner` has given no sign of life for its lease; `now` is the store's clock."""
+        with self._lock:
+            here = boottime()
+            self._watch(now, here)
+            if self._just_jumped(here):
+                # A living process renews its lease meanwhile, by the clock as it is now.
+                return False
+            if owner.lease > now + _FUTURE * self._seconds:
+                return here > self._first_seen(owner, here) + _FUTURE * self._seconds
+            return owner.lease + margin(self._seconds) < now
+
+    def _watch(self, now: float, here: float) -> None:
+        """Note a jump: between two looks the store's clock went farther than ours, or less far, by
+        more than a transaction may have waited since it was read."""
+        ahead = now - here
+        if self._ahead is not None and abs(ahead - self._ahead) > margin(self._seconds):
+            self._jumped = here
+        self._ahead = ahead
+
+    def _just_jumped(self, here: float) -> bool:
+        return self._jumped is not None and here < self._jumped + self._seconds + margin(
+            self._seconds
+        )
+
+    def _first_seen(self, owner: Owner, here: float) -> float:
+        if len(self._seen) >= _KEPT:
+            self._seen.clear()
+        return self._seen.setdefault(_Lease(owner.id, owner.lease), here)

@@ -24,26 +24,20 @@ from sayso.ledger import (
     SuspendedTurn,
     Transaction,
 )
-from sayso.ledger.beginnings import Beginnings
 from sayso.ledger.choices import (
     WAITS,
     Choice,
-    Continuation,
     Conversation,
     Decided,
     Edit,
-    Grant,
     Hinders,
     Requester,
     name_of,
 )
-from sayso.ledger.claiming import Claiming
-from sayso.ledger.claims import suspend_again
+from sayso.ledger.claiming import Claiming, suspend_again
+from sayso.ledger.claims import Beginnings, Continuation, Grant, Holdings, Lease, LeaseClock
 from sayso.ledger.freezing import Freezing
 from sayso.ledger.grants import Granting
-from sayso.ledger.holdings import Holdings
-from sayso.ledger.lease import Lease
-from sayso.ledger.lease_clock import LeaseClock
 from sayso.ledger.log import log, log_unstarted
 from sayso.ledger.owners import boot_id
 from sayso.ledger.purging import purged

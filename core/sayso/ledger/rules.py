@@ -9,16 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sayso.errors import InvalidRequest
-from sayso.ledger import OPEN, Pending, Proposal, State, Transaction
-from sayso.ledger.beginnings import Beginnings, Claim
+from sayso.ledger import OPEN, Pending, Proposal, Transaction
 from sayso.ledger.choices import (
-    MINT,
     WAITS,
     Choice,
     Conversation,
     Decided,
     Edit,
-    Grant,
     Hinders,
     Requester,
     contradiction,
@@ -33,16 +30,13 @@ from sayso.ledger.choices import (
     would_start,
     wrong_edit,
 )
-from sayso.ledger.claims import ABANDONED, Claims, rest, suspend_again
+from sayso.ledger.claiming import ABANDONED, Claims
+from sayso.ledger.claims import MINT, Beginnings, Claim, Grant
 from sayso.ledger.log import log
 from sayso.ledger.lookup import Lookup, name_of_unissued
 from sayso.ledger.voting import barred, completes, is_named, refusal, vote
 
 logger = logging.getLogger("sayso.ledger")
-NOT_RUN = (
-    "Error: not run: it had not begun when its process was taken for dead and its outcome was "
-    "reported as unknown; it is not run any more"
-)
 _OUTDATED = (
     "the input was changed: revision {} is what would run; decide on that one, and send its input, "
     "or its digest as 'seen'"
@@ -325,61 +319,6 @@ class Rules(Claims):
         if turn is not None and self.settle_turn(tx, turn).state == "ENDED":
             turn.state, turn.reply, turn.ended = "SUSPENDED", None, None
             tx.put_turn(turn)
-
-    def disown(self, tx: Transaction, token: str, turns: Sequence[str]) -> None:
-        """Undo everything that a claim of ours, whose commit is in doubt, has claimed."""
-        states: tuple[State, ...] = ("EXECUTING", "INDETERMINATE")
-        for row in [row for state in states for row in tx.find(owner=self.owner, state=state)]:
-            if row.owner is not None and row.owner.claim == token:
-                # Whether there was an earlier run is unknown here; only an idempotent call may have
-                # had one.
-                self.hand_back(tx, row, again=row.idempotent)
-        for id_ in turns:
-            for row in tx.find(turn=id_, state="REJECTED"):
-                self.unacknowledge(tx, row, token)
-        for turn in tx.turns(turns).values():
-            if turn.owner is not None and turn.owner.claim == token:
-                suspend_again(tx, turn)
-
-    def acknowledge(self, tx: Transaction, found: Decided, row: Proposal, token: str) -> None:
-        """Claim a rejected call of a callable, to acknowledge it once."""
-        row.owner = self.owner_of(row.fence, tx.now, token)
-        tx.put(row)
-        found.acknowledged.append(row)
-
-    def unacknowledge(self, tx: Transaction, row: Proposal, token: str) -> None:
-        """Undo the claim `token` of a rejected call that was not acknowledged to the callable."""
-        if row.owner is not None and row.owner.claim == token:
-            row.owner = None
-            tx.put(row)
-
-    def hand_back(
-        self, tx: Transaction, row: Proposal, *, again: bool, refused: bool = False
-    ) -> None:
-        """Take back a claim of ours on which nothing ran. If a request meanwhile recorded the
-        outcome as unknown, the call has failed and never runs.
-
-        With `again` an earlier run may have taken effect, and its outcome stays unknown. `refused`
-        says that the call was to start: then it rests.
-        """
-        if refused:
-            rest(tx, row)
-        if row.state == "EXECUTING":
-            self._unclaim(tx, row)
-        elif row.state == "INDETERMINATE" and row.owner is not None:
-            row.owner = None
-            if not again:
-                row.state, row.output, row.finished = "FAILED", NOT_RUN, tx.now
-            tx.put(row)
-            log(tx, row.state.lower(), row)
-
-    def _unclaim(self, tx: Transaction, row: Proposal) -> None:
-        """Restore the row to its state before a claim on which nothing ran."""
-        row.state, row.owner = "APPROVED", None
-        if row.output is not None:
-            row.state, row.finished = "INDETERMINATE", tx.now
-        tx.put(row)
-        log(tx, "unclaimed", row)
 
 
 def _row(choice: Choice, found: Decided, lookup: Lookup) -> Proposal | None:

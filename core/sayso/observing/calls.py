@@ -13,8 +13,7 @@ from sayso.context import RequestContext
 from sayso.errors import ModelError
 from sayso.gate import Gate, Late, NotEnded, Outcome
 from sayso.ledger import Proposal
-from sayso.ledger.beginnings import CallNotStarted
-from sayso.ledger.choices import Grant
+from sayso.ledger.claims import CallNotStarted, Grant
 from sayso.models import Ask, Model, ModelEvent, Reply, Usage
 from sayso.models.usage import Price
 from sayso.observing import ModelCallBegan, ModelCallEnded, ToolCallBegan, ToolCallEnded

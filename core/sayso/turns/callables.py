@@ -18,8 +18,8 @@ from sayso.decisions.starts import NOT_STARTED
 from sayso.errors import AgentError, Blocked, Busy, Exhausted, ModelError, Silence, TurnTimeout
 from sayso.gate import Outcome
 from sayso.ledger import Proposal, State
-from sayso.ledger.beginnings import CallNotStarted
-from sayso.ledger.choices import Decided, Grant, begin_all
+from sayso.ledger.choices import Decided
+from sayso.ledger.claims import CallNotStarted, Grant, begin_all
 from sayso.turns.continuation import Given
 from sayso.turns.ending import Answer, suspended
 from sayso.turns.output import Output

@@ -12,7 +12,8 @@ from sayso.conversation import approvals
 from sayso.decisions import settling
 from sayso.decisions.settling import NOTHING_DECIDED, Deciding, Prepared, Settled, released
 from sayso.errors import ApprovalsPending, InvalidRequest, UnknownHost
-from sayso.ledger.choices import Choice, Continuation, Decided
+from sayso.ledger.choices import Choice, Decided
+from sayso.ledger.claims import Continuation
 from sayso.turns.outcomes import catch_up, known_to_reply, reported_in
 from sayso.turns.output import Output
 from sayso.turns.plan import Replay, Restate, Step
