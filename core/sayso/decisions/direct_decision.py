@@ -16,7 +16,8 @@ from sayso.engine import Engine, Unrecorded
 from sayso.errors import InvalidRequest
 from sayso.gate import Outcome
 from sayso.ledger import Proposal
-from sayso.ledger.choices import Choice, Conversation, Requester, not_issued
+from sayso.ledger.choices import Choice, Conversation, Requester
+from sayso.ledger.voting import not_issued
 
 Ran = Callable[[Outcome], None]
 

@@ -1,19 +1,21 @@
-"""Decisions as requests carry them, and their results (design, section 6)."""
+"""Decisions as requests carry them, the rows that they mean, and their results (design, section
+6)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
-from sayso.errors import InvalidRequest, ToolInputError
-from sayso.ledger import OPEN, Decision, Proposal, SuspendedTurn
+from sayso.ledger import OPEN, Decision, Proposal, SuspendedTurn, Transaction
 from sayso.ledger.claims import Grant
 from sayso.wire.canonical import canonical
-from sayso.wire.messages import Command, Kind
+from sayso.wire.messages import Kind
+
+_ByText = dict[bytes, list[Proposal]]
 
 
 class Requester(NamedTuple):
@@ -183,35 +185,9 @@ def unknown_outcome(why: str, *, idempotent: bool) -> str:
     return f"Outcome unknown: {why}. It may or may not have taken effect; {then}."
 
 
-def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
-    """The conflict of the decision with the row's state, as an error type and a message; None if
-    there is none."""
-    if choice.approved and choice.reason is not None:
-        return "approval_conflict", "the call is both approved and rejected"
-    if row.state == "EXPIRED":
-        late = choice.approved and choice.newest
-        return ("approval_expired", "the proposal has expired") if late else None
-    if choice.approved and row.state == "REJECTED":
-        return "approval_conflict", "the call was rejected before"
-    if not choice.approved and row.state not in ("PENDING", "REJECTED"):
-        return "approval_conflict", "the call was approved before"
-    return None
-
-
 def would_start(choice: Choice, row: Proposal) -> bool:
     """Whether the decision starts the call, or starts it again."""
     return choice.approved and _waits(row) and not row.purged
-
-
-def wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
-    """Why an approval may not change the call as the choice does; empty if it may."""
-    allowed = None
-    if edit and choice.input is not None and not renamed(choice, row) and row.state == "PENDING":
-        try:
-            allowed = edit(row, choice.input)
-        except ToolInputError as error:
-            return f"the changed input does not fit the tool: {error.bare}"
-    return "the name or input differs from what was proposed" if allowed is None else ""
 
 
 def renamed(choice: Choice, row: Proposal) -> bool:
@@ -219,22 +195,6 @@ def renamed(choice: Choice, row: Proposal) -> bool:
     if row.kind == "command" and not choice.through_approvals:
         return False
     return choice.name is not None and choice.name != row.name
-
-
-def complete(choice: Choice) -> bool:
-    """Whether the choice states everything needed to run a call that was never proposed."""
-    if choice.kind != "command":
-        return bool(choice.id and choice.name)
-    try:
-        Command.model_validate(choice.input)
-    except ValidationError:
-        return False
-    return True
-
-
-def may_be_issued(choice: Choice) -> bool:
-    """Whether the choice may run a call that this service never proposed, if that is allowed."""
-    return choice.approved and not choice.copy and complete(choice)
 
 
 def _waits(row: Proposal) -> bool:
@@ -246,16 +206,6 @@ def _inputs(row: Proposal) -> list[dict[str, Any]]:
     """The inputs by which a decision may name the call. If it would start now, only the input that
     runs: an approver who still sees an earlier one has not approved that."""
     return [row.runs] if row.edited is None or _waits(row) else [row.input, row.edited]
-
-
-def edited_twice(found: Decided) -> set[str]:
-    """The ids of calls for which this request states two different inputs to run."""
-    stated: dict[str, set[bytes]] = {}
-    for choice, row in found.chosen:
-        decides = not choice.copy and choice.input is not None
-        if decides and row.kind == "tool_call" and row.state == "PENDING":
-            stated.setdefault(row.id, set()).add(canonical(choice.input))
-    return {id_ for id_, inputs in stated.items() if len(inputs) > 1}
 
 
 def command_identity(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,17 +243,121 @@ def name_of(who: Requester) -> tuple[str | None, bool, str, str | None]:
     return who.user, who.user is not None, who.protocol, who.address
 
 
-def refused(choice: Choice, kind: str, message: str) -> dict[str, Any]:
-    """The item of a 422 that points at the choice."""
-    return {"loc": list(choice.loc), "msg": message, "type": kind}
+class Lookup:
+    """The rows that the commands of one request mean, which have no id (design, section 6,
+    "Commands"); in one transaction.
+
+    No search is repeated: a request may have thousands of commands, and thousands of messages
+    before them. `shown` are the rows that its ids name and their turns'; `visible` and `settle` are
+    those of the rules.
+    """
+
+    def __init__(
+        self,
+        tx: Transaction,
+        who: Requester,
+        conversation: Conversation,
+        shown: Collection[str],
+        visible: Callable[[Proposal, Requester], bool],
+        settle: Callable[[Transaction, Proposal], Proposal],
+    ) -> None:
+        self._tx = tx
+        self._who = who
+        self._conversation = conversation
+        # Rows found here are added.
+        self._shown = frozenset(shown)
+        self._visible = visible
+        self._settle = settle
+        self._found: dict[tuple[bytes, int], Sequence[Proposal]] = {}
+        self._own: _ByText | None = None
+        self._walked: dict[int, _ByText] = {}
+        # The places where something may have been proposed; places without a proposal are removed.
+        self._left = list(range(len(conversation.references)))
+
+    def row(self, choice: Choice) -> Proposal | None:
+        """The row that the command means; equal commands of one turn are matched in their order."""
+        wanted = command_key(choice.input or {})
+        place = (wanted, choice.message)
+        if place not in self._found:
+            by_id = bool(self._conversation.id)
+            self._found[place] = self._in_conversation(*place) if by_id else self._nearest(*place)
+        same = self._found[place]
+        return same[min(choice.ordinal, len(same) - 1)] if same else None
+
+    def _in_conversation(self, wanted: bytes, message: int) -> Sequence[Proposal]:
+        if self._own is None:
+            # If there is more than one page, read the newest rows.
+            found = self._tx.find(conversation=self._conversation.id, newest=True)
+            self._own = self._by_text(reversed(found))
+        rows = self._own.get(wanted, [])
+        near = {row.reference for row in rows}
+        places = sorted(self._places[one] for one in near if one in self._places)
+        if places:
+            # Asked for twice, for instance after a lost reply: take the decided one, or else the
+            # newer one.
+            reference = self._conversation.references[_nearest_first(places, message)[0]]
+            same = self._received([row for row in rows if row.reference == reference])
+            return _of_turn(same, [row for row in same if row.decision] or same)
+        return _of_turn(rows, rows)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {one: place for place, one in enumerate(self._conversation.references)}
+
+    def _nearest(self, wanted: bytes, message: int) -> Sequence[Proposal]:
+        for rows in self._near(message):
+            if wanted not in rows:
+                continue
+            equal = [self._settle(self._tx, row) for row in self._received(rows[wanted])]
+            open_ = [row for row in equal if row.state in OPEN]
+            same = _of_turn(equal, open_ or equal)
+            # If several turns have ended, it is unclear whose outcome is asked for.
+            return same if open_ or len(same) == len(equal) else []
+        return []
+
+    def _received(self, rows: Sequence[Proposal]) -> Sequence[Proposal]:
+        """Of rows proposed at one place, those whose reply the client has, if its messages have any
+        id from that place."""
+        return [row for row in rows if row.id in self._shown] or rows
+
+    def _near(self, message: int) -> Iterator[_ByText]:
+        """The proposals to this user after each reference, the nearest to the message first."""
+        for place in _nearest_first(self._left, message):
+            if place not in self._walked:
+                reference = self._conversation.references[place]
+                # Everybody whose messages are the same has this reference.
+                found = self._tx.find(reference=reference, newest=True)
+                own = (row for row in reversed(found) if row.user == self._who.user)
+                self._walked[place] = self._by_text(own)
+            if rows := self._walked[place]:
+                yield rows
+            else:
+                del self._left[bisect_left(self._left, place)]
+
+    def _by_text(self, rows: Iterable[Proposal]) -> _ByText:
+        found: _ByText = {}
+        for row in rows:
+            if row.kind == "command" and self._visible(row, self._who):
+                found.setdefault(command_key(row.input), []).append(row)
+        return found
 
 
-def not_issued(choice: Choice) -> dict[str, Any]:
-    """The item of a 422 for a decision on a call that was never proposed."""
-    return refused(choice, "approval_not_issued", "this service did not propose this call")
+def _nearest_first(places: Sequence[int], message: int) -> list[int]:
+    """The ascending `places` in the order of the search for a message's decision: proposals made
+    before the message, the latest first; then those made in answer to it."""
+    after = bisect_left(places, message)
+    return [*reversed(places[:after]), *reversed(places[after:])]
 
 
-def refuse(items: Sequence[dict[str, Any]]) -> None:
-    """Raise InvalidRequest if there is any item."""
-    if items:
-        raise InvalidRequest(items)
+def _of_turn(rows: Sequence[Proposal], stated: Sequence[Proposal]) -> Sequence[Proposal]:
+    """The rows in the turn of the last row in `stated`."""
+    turn = max(stated, key=lambda row: row.created).turn if stated else None
+    return [row for row in rows if row.turn == turn]
+
+
+def name_of_unissued(choice: Choice, who: Requester, conversation: Conversation) -> str:
+    """The id for a command that was never proposed and has none."""
+    place = [conversation.id, *conversation.references[choice.message : choice.message + 1]]
+    wanted = command_identity(choice.input or {})
+    parts = [place, wanted, choice.ordinal, who.principal, who.tenant, who.user]
+    return sha256(canonical(parts)).hexdigest()[:32]

@@ -17,24 +17,31 @@ from sayso.ledger.choices import (
     Decided,
     Edit,
     Hinders,
+    Lookup,
     Requester,
-    contradiction,
     decision_of,
-    edited_twice,
-    may_be_issued,
-    not_issued,
-    refuse,
-    refused,
+    name_of_unissued,
     revise,
     unknown_outcome,
     would_start,
-    wrong_edit,
 )
 from sayso.ledger.claiming import ABANDONED, Claims
 from sayso.ledger.claims import MINT, Beginnings, Claim, Grant
 from sayso.ledger.log import log
-from sayso.ledger.lookup import Lookup, name_of_unissued
-from sayso.ledger.voting import barred, completes, is_named, refusal, vote
+from sayso.ledger.voting import (
+    barred,
+    completes,
+    contradiction,
+    edited_twice,
+    is_named,
+    may_be_issued,
+    not_issued,
+    refusal,
+    refuse,
+    refused,
+    vote,
+    wrong_edit,
+)
 
 logger = logging.getLogger("sayso.ledger")
 _OUTDATED = (

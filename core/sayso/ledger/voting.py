@@ -1,16 +1,21 @@
-"""Approvers: the people who may decide, and the approvals that count (design, section 6,
-"People")."""
+"""Whether a decision may be made: the people who may decide and the approvals that count (design,
+section 6, "People"), and what contradicts it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
+from sayso.errors import InvalidRequest, ToolInputError
 from sayso.ledger import Proposal, Transaction
-from sayso.ledger.choices import Choice, Requester, name_of, would_start
+from sayso.ledger.choices import Choice, Decided, Edit, Requester, name_of, renamed, would_start
 from sayso.ledger.log import append, digest
 from sayso.ledger.people import Terms, Vote
 from sayso.principals import Principal, is_agent, person_of
-from sayso.wire.messages import Approval
+from sayso.wire.canonical import canonical
+from sayso.wire.messages import Approval, Command
 
 WORDS = {
     "AGENT": "an agent decides nothing; a person has to",
@@ -160,3 +165,71 @@ def _asked(row: Proposal, who: Requester) -> bool:
     """Whether `who` asked for the call or changed it: the principal itself, or its person."""
     mine = {str(who.principal), person_of(who.principal)}
     return not mine.isdisjoint({row.principal, row.person, row.user, *row.editors} - {None})
+
+
+def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
+    """The conflict of the decision with the row's state, as an error type and a message; None if
+    there is none."""
+    if choice.approved and choice.reason is not None:
+        return "approval_conflict", "the call is both approved and rejected"
+    if row.state == "EXPIRED":
+        late = choice.approved and choice.newest
+        return ("approval_expired", "the proposal has expired") if late else None
+    if choice.approved and row.state == "REJECTED":
+        return "approval_conflict", "the call was rejected before"
+    if not choice.approved and row.state not in ("PENDING", "REJECTED"):
+        return "approval_conflict", "the call was approved before"
+    return None
+
+
+def wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
+    """Why an approval may not change the call as the choice does; empty if it may."""
+    allowed = None
+    if edit and choice.input is not None and not renamed(choice, row) and row.state == "PENDING":
+        try:
+            allowed = edit(row, choice.input)
+        except ToolInputError as error:
+            return f"the changed input does not fit the tool: {error.bare}"
+    return "the name or input differs from what was proposed" if allowed is None else ""
+
+
+def edited_twice(found: Decided) -> set[str]:
+    """The ids of calls for which this request states two different inputs to run."""
+    stated: dict[str, set[bytes]] = {}
+    for choice, row in found.chosen:
+        decides = not choice.copy and choice.input is not None
+        if decides and row.kind == "tool_call" and row.state == "PENDING":
+            stated.setdefault(row.id, set()).add(canonical(choice.input))
+    return {id_ for id_, inputs in stated.items() if len(inputs) > 1}
+
+
+def complete(choice: Choice) -> bool:
+    """Whether the choice states everything needed to run a call that was never proposed."""
+    if choice.kind != "command":
+        return bool(choice.id and choice.name)
+    try:
+        Command.model_validate(choice.input)
+    except ValidationError:
+        return False
+    return True
+
+
+def may_be_issued(choice: Choice) -> bool:
+    """Whether the choice may run a call that this service never proposed, if that is allowed."""
+    return choice.approved and not choice.copy and complete(choice)
+
+
+def refused(choice: Choice, kind: str, message: str) -> dict[str, Any]:
+    """The item of a 422 that points at the choice."""
+    return {"loc": list(choice.loc), "msg": message, "type": kind}
+
+
+def not_issued(choice: Choice) -> dict[str, Any]:
+    """The item of a 422 for a decision on a call that was never proposed."""
+    return refused(choice, "approval_not_issued", "this service did not propose this call")
+
+
+def refuse(items: Sequence[dict[str, Any]]) -> None:
+    """Raise InvalidRequest if there is any item."""
+    if items:
+        raise InvalidRequest(items)
