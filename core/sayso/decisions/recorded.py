@@ -15,9 +15,9 @@ from sayso.hosting import Notes, Ruling
 from sayso.hosting.numbers import Backlog
 from sayso.ledger import Pending, Proposal, Reading, Transaction, outbox
 from sayso.ledger.choices import Choice, Conversation, Requester, name_of
-from sayso.ledger.freezing import Frozen
 from sayso.ledger.log import append, digest
 from sayso.ledger.people import Comment
+from sayso.ledger.rules import Frozen
 from sayso.ledger.voting import standing
 
 T = TypeVar("T")

@@ -20,8 +20,8 @@ from sayso.hosting.numbers import Backlog, Load
 from sayso.hosting.repeats import Repeats
 from sayso.hosting.streams import EventStream, Sink
 from sayso.ledger import Pending, Proposal, Transaction
-from sayso.ledger.freezing import Frozen
 from sayso.ledger.outbox import LogPage
+from sayso.ledger.rules import Frozen
 from sayso.models import Model
 from sayso.policy import Policy, Verdict
 from sayso.principals import Principal

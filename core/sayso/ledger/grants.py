@@ -18,9 +18,8 @@ from sayso.errors import InvalidRequest
 from sayso.ledger import Decision, Proposal, Reading, Store, Transaction
 from sayso.ledger.choices import Requester
 from sayso.ledger.database import dumps
-from sayso.ledger.freezing import Freezing
 from sayso.ledger.log import append, digest, log
-from sayso.ledger.rules import Rules
+from sayso.ledger.rules import Freezing, Rules
 from sayso.ledger.voting import barred
 from sayso.principals import Principal
 from sayso.wire.canonical import canonical

@@ -36,12 +36,11 @@ from sayso.ledger.choices import (
 )
 from sayso.ledger.claiming import Claiming, suspend_again
 from sayso.ledger.claims import Beginnings, Continuation, Grant, Holdings, Lease, LeaseClock
-from sayso.ledger.freezing import Freezing
 from sayso.ledger.grants import Granting
 from sayso.ledger.log import log, log_unstarted
 from sayso.ledger.owners import boot_id
 from sayso.ledger.purging import purged
-from sayso.ledger.rules import Rules
+from sayso.ledger.rules import Freezing, Rules
 from sayso.ledger.voting import barred
 from sayso.ledger.writes import Writes
 

@@ -1,11 +1,14 @@
-"""The rules of the ledger as steps of one transaction: who may decide, what may run, once."""
+"""The rules of the ledger as steps of one transaction: who may decide, what may run, once; and the
+stop of all starts."""
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from sayso.errors import InvalidRequest
@@ -27,7 +30,7 @@ from sayso.ledger.choices import (
 )
 from sayso.ledger.claiming import ABANDONED, Claims
 from sayso.ledger.claims import MINT, Beginnings, Claim, Grant
-from sayso.ledger.log import log
+from sayso.ledger.log import append, digest, log
 from sayso.ledger.voting import (
     barred,
     completes,
@@ -48,6 +51,64 @@ _OUTDATED = (
     "the input was changed: revision {} is what would run; decide on that one, and send its input, "
     "or its digest as 'seen'"
 )
+_FROZEN = "frozen"
+_LOOK = 1.0
+"""Seconds for which a process uses the note that it has read: a stop applies everywhere within
+two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A stop of all starts: its author, its time (by the store's clock) and its reason."""
+
+    who: str | None
+    at: float
+    reason: str
+
+    def words(self, row: Proposal) -> str:
+        """The text for callers about an approved call that does not start."""
+        by = f" by {self.who}" if self.who else ""
+        why = f": {self.reason}" if self.reason else ""
+        return f"{row.name} was approved and has not run: all starts were stopped{by}{why}."
+
+
+class Freezing:
+    """The stop of all starts, in the state that this process knows: a note in the store that every
+    process reads before it claims a call (design, section 6, "Approved elsewhere")."""
+
+    def __init__(self) -> None:
+        self.now: Frozen | None = None
+        self._read = -_LOOK
+
+    def look(self, tx: Transaction) -> Frozen | None:
+        """The stop that applies now; it is read in this transaction, unless it was read a moment
+        ago."""
+        if time.monotonic() - self._read > _LOOK:
+            text = tx.notes(_FROZEN).get(_FROZEN)
+            self.now = Frozen(**json.loads(text)) if text else None
+            self._read = time.monotonic()
+        return self.now
+
+    def words(self, row: Proposal) -> str:
+        """Why the approved call does not start, if that is because of a stop; else empty."""
+        return self.now.words(row) if self.now is not None else ""
+
+    def freeze(self, tx: Transaction, who: str | None, reason: str) -> Frozen:
+        """Stop all starts."""
+        frozen = Frozen(who, tx.now, reason)
+        tx.note(_FROZEN, json.dumps(asdict(frozen)))
+        append(tx, {"event": "frozen", "who": who, "reason": digest(reason)})
+        self._read = -_LOOK
+        return frozen
+
+    def thaw(self, tx: Transaction, who: str | None) -> bool:
+        """Let calls start again; returns whether they were stopped."""
+        if _FROZEN not in tx.notes(_FROZEN):
+            return False
+        tx.note(_FROZEN, None)
+        append(tx, {"event": "thawed", "who": who})
+        self._read = -_LOOK
+        return True
 
 
 @dataclass(frozen=True)
