@@ -19,11 +19,10 @@ from sayso.decisions.deed import hinders
 from sayso.decisions.edits import Edits
 from sayso.decisions.execution import Ended, carry_out
 from sayso.decisions.starts import Start, decide_in_place, latest
-from sayso.engine import Engine, Unrecorded
+from sayso.engine import Engine, Slot, Unrecorded
 from sayso.gate import Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice, Continuation, Conversation, Decided, Edit, Requester
-from sayso.slots import Slot
 from sayso.workers.places import Place
 
 

@@ -11,9 +11,8 @@ from sayso.context import Caller, RequestContext
 from sayso.conversation import approvals
 from sayso.decisions.edits import Edits
 from sayso.decisions.requested import requester
-from sayso.engine import Engine
+from sayso.engine import Engine, Slot
 from sayso.ledger.choices import Choice, Conversation, Decided, Requester
-from sayso.slots import Slot
 from sayso.turns.output import Output
 from sayso.turns.plan import Asking
 from sayso.wire.events import AgentEvent, ConversationStarted, MessageAdded
