@@ -27,9 +27,8 @@ from sayso.wire.session import Session
 from sayso.wire.traces import cut, error_text, hidden_trace
 from sayso.workers.abandoned import MOST, Watched
 from sayso.workers.code import UserCode, passed_on
-from sayso.workers.forks import leave_fork
 from sayso.workers.loop import may_block_here
-from sayso.workers.places import Place
+from sayso.workers.running import Place, leave_fork
 
 logger = logging.getLogger("sayso.tools")
 

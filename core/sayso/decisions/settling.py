@@ -23,7 +23,7 @@ from sayso.engine import Engine, Slot, Unrecorded
 from sayso.gate import Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice, Continuation, Conversation, Decided, Edit, Requester
-from sayso.workers.places import Place
+from sayso.workers.running import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from sayso.errors import LedgerUnavailable
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice, Decided, Grant, Requester
 from sayso.wire.messages import Kind
-from sayso.workers.places import Place
+from sayso.workers.running import Place
 
 _RESERVE = 1.0
 _SOON = 0.02

@@ -21,7 +21,7 @@ from sayso.observing import ModelCallBegan, ModelCallEnded, ToolCallBegan, ToolC
 from sayso.observing.observers import Observers, current, turn_id
 from sayso.tools import Tool
 from sayso.wire.session import Session
-from sayso.workers.places import Place
+from sayso.workers.running import Place
 
 Stream = Callable[[Ask], AsyncIterator[ModelEvent]]
 

@@ -28,7 +28,7 @@ from sayso.wire.messages import AgentMessage
 from sayso.wire.session import Session
 from sayso.workers.abandoned import described
 from sayso.workers.code import is_async_generator_function, is_coroutine_function
-from sayso.workers.places import Place
+from sayso.workers.running import Place
 
 
 async def restate(request: Request, settled: Settled, step: Restate, out: Output) -> Answer:

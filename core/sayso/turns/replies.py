@@ -38,7 +38,7 @@ from sayso.wire.events import (
 from sayso.wire.messages import AgentMessage, Data
 from sayso.workers import cancelled_here, let_cancel
 from sayso.workers.code import beginning
-from sayso.workers.places import Place
+from sayso.workers.running import Place
 
 INVALID = "the agent returned neither text nor a message"
 """The error for a result that is no reply."""
