@@ -29,6 +29,7 @@ from pydantic import (
 from typing_extensions import TypeAliasType
 
 from sayso import Agent, Call
+from sayso.context import Session
 from sayso.errors import ToolInputError
 from sayso.testing import scripted, served
 from sayso.tools import Tool, as_tools, tool
@@ -40,7 +41,6 @@ from sayso.tools.results import (
     ToolResult,
     text_of,
 )
-from sayso.wire.session import Session
 from sayso.wire.traces import error_text, hidden_trace
 
 if TYPE_CHECKING:

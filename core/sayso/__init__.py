@@ -197,14 +197,14 @@ if TYPE_CHECKING:
         URLConfig as URLConfig,
     )
     from sayso.wire.requests import parse_request as parse_request
-    from sayso.wire.session import Session as Session
+    from sayso.context import Session as Session
     from sayso.wire.traces import hidden_trace as hidden_trace
     from sayso.workers import per_loop as per_loop
 
 _MODULES = {
     "_version": "__version__",
     "agent": "Agent",
-    "context": "Caller DecidedCall RequestContext",
+    "context": "Caller DecidedCall RequestContext Session",
     "app": "create_app",
     "wire.bodies": "BodyReader",
     "wire.characters": "pretty unseen visible",
@@ -267,7 +267,6 @@ _MODULES = {
     "screening": "Screening",
     "server": "serve",
     "service.stderr": "StandardError",
-    "wire.session": "Session",
     "threaded": "running",
     "tools": "Tool tool",
     "tools.results": "AudioContent ImageContent ResourceContent TextContent ToolResult",

@@ -13,7 +13,7 @@ from functools import partial
 from secrets import token_hex
 from typing import Any
 
-from sayso.context import RequestContext
+from sayso.context import RequestContext, Session
 from sayso.ledger import State
 from sayso.ledger.beginnings import CallNotStarted
 from sayso.ledger.choices import Grant, unknown_outcome
@@ -23,7 +23,6 @@ from sayso.tools.results import ToolResult, text_of
 from sayso.wire.events import ToolExecuted, ToolExecutionFailed
 from sayso.wire.masking import mask
 from sayso.wire.messages import Approval
-from sayso.wire.session import Session
 from sayso.wire.traces import cut, error_text, hidden_trace
 from sayso.workers.abandoned import MOST, Watched
 from sayso.workers.code import UserCode, passed_on

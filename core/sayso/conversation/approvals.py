@@ -10,6 +10,7 @@ from functools import cached_property
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, TypeVar, overload
 
+from sayso.context import Session
 from sayso.ledger import Proposal, is_own_id
 from sayso.ledger.choices import Choice, command_key
 from sayso.ledger.voting import votes
@@ -28,7 +29,6 @@ from sayso.wire.messages import (
     Message,
     ToolCall,
 )
-from sayso.wire.session import Session
 
 Item = TypeVar("Item", ToolCall, Approval, Command)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sayso.context import Caller, RequestContext, hidden_line
+from sayso.context import Caller, RequestContext, Session, hidden_line
 from sayso.conversation import approvals
 from sayso.decisions.deed import tool_deed
 from sayso.decisions.direct_decision import DirectDecision, Ran
@@ -31,7 +31,6 @@ from sayso.tools import Tool
 from sayso.wire.events import ApprovalRequested, IntermittentUpdate
 from sayso.wire.masking import holds_secret, mask
 from sayso.wire.messages import Approval, Kind, PlatformContext
-from sayso.wire.session import Session
 
 Update = Callable[[IntermittentUpdate], None]
 _PAGE = 1_000

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from sayso.context import Session
 from sayso.conversation import approvals
 from sayso.conversation.wording import known_since
 from sayso.decisions.deed import hinders
@@ -25,7 +26,6 @@ from sayso.turns.plan import AskFunction, Replay, Restate
 from sayso.turns.request import Request
 from sayso.turns.settle import caught_up
 from sayso.wire.messages import AgentMessage
-from sayso.wire.session import Session
 from sayso.workers.abandoned import described
 from sayso.workers.code import is_async_generator_function, is_coroutine_function
 from sayso.workers.running import Place

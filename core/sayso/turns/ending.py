@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from sayso.context import Session
 from sayso.conversation import approvals
 from sayso.conversation.hidden import hidden_reply, hidden_session, hidden_turns
 from sayso.decisions.settling import NOTHING_DECIDED, Settled
@@ -32,7 +33,6 @@ from sayso.wire.events import (
 from sayso.wire.lenient_json import dump_json
 from sayso.wire.masking import NO_SECRETS, mask
 from sayso.wire.messages import AgentMessage
-from sayso.wire.session import Session
 
 _STATED = (
     "id kind name input turn index call_id created expires description input_description intent"

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from sayso.context import Session
 from sayso.conversation import approvals
 from sayso.decisions.execution import change_of, state_of
 from sayso.decisions.settling import look
@@ -25,7 +26,6 @@ from sayso.wire.messages import (
     beyond_text,
 )
 from sayso.wire.requests import check_messages
-from sayso.wire.session import Session
 
 # Proposals are sent as they were recorded; the changes that an interceptor makes to these fields
 # have no effect.

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from sayso.context import Session
 from sayso.conversation import approvals
 from sayso.ledger import RAN, Proposal
 from sayso.ledger.choices import Choice, Decided
 from sayso.turns.plan import Asking
 from sayso.wire.messages import Data, Message, beyond_text
-from sayso.wire.session import Session
 
 
 def reported_in(messages: Sequence[Message]) -> frozenset[str]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sayso.context import Caller, RequestContext
+from sayso.context import Caller, RequestContext, Session
 from sayso.conversation import approvals
 from sayso.decisions.edits import Edits
 from sayso.decisions.requested import requester
@@ -19,7 +19,6 @@ from sayso.wire.events import AgentEvent, ConversationStarted, MessageAdded
 from sayso.wire.masking import Secrets
 from sayso.wire.messages import ChatRequest, Message, PlatformContext, platform_of, said_in
 from sayso.wire.requests import know_secrets
-from sayso.wire.session import Session
 
 
 class Request(NamedTuple):
