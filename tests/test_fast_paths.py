@@ -38,9 +38,9 @@ from sayso.turns.output import Gathered, Output
 from sayso.wire.encoding import encode, encode_lines, reply_json, unbroken
 from sayso.wire.events import Done, Event, IntermittentUpdate, fold
 from sayso.wire.lenient_json import dump_json
+from sayso.wire.masking import cut
 from sayso.wire.messages import Data, Message
 from sayso.wire.requests import parse_request
-from sayso.wire.traces import cut
 from sayso.workers import Channel, Workers
 from sayso.workers.code import may_block_here
 

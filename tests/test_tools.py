@@ -41,7 +41,7 @@ from sayso.tools.results import (
     ToolResult,
     text_of,
 )
-from sayso.wire.traces import error_text, hidden_trace
+from sayso.wire.masking import error_text, hidden_trace
 
 if TYPE_CHECKING:
     from sayso.context import RequestContext

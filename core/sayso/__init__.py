@@ -198,7 +198,7 @@ if TYPE_CHECKING:
     )
     from sayso.wire.requests import parse_request as parse_request
     from sayso.context import Session as Session
-    from sayso.wire.traces import hidden_trace as hidden_trace
+    from sayso.wire.masking import hidden_trace as hidden_trace
     from sayso.workers import per_loop as per_loop
 
 _MODULES = {
@@ -248,7 +248,7 @@ _MODULES = {
     "ledger.outbox": "LogPage",
     "ledger.people": "Comment Terms Vote",
     "ledger.voting": "needed_approvals",
-    "wire.masking": "mask",
+    "wire.masking": "hidden_trace mask",
     "wire.messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
         "ExecutedCommand ExecutedToolCall Message Party PlatformContext ToolCall URLConfig"
@@ -271,7 +271,6 @@ _MODULES = {
     "tools": "Tool tool",
     "tools.results": "AudioContent ImageContent ResourceContent TextContent ToolResult",
     "tools.sources": "SourceHost ToolSource",
-    "wire.traces": "hidden_trace",
     "wire.failures": "Failure",
     "gate": "Outcome",
     "hosting.streams": "EventStream",

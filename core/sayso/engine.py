@@ -34,7 +34,7 @@ from sayso.observing.observers import Observers
 from sayso.plugins import Plugins
 from sayso.plugins.discovery import AGENT
 from sayso.wire.events import AgentEvent
-from sayso.wire.traces import hidden_trace
+from sayso.wire.masking import hidden_trace
 from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
 from sayso.workers.mailbox import Mailbox, mailbox, wake_waiter
 from sayso.workers.running import StartedTurn

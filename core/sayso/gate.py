@@ -21,9 +21,8 @@ from sayso.policy import Policy, Verdict, forbidden
 from sayso.tools import Tool, ToolInputError
 from sayso.tools.results import ToolResult, text_of
 from sayso.wire.events import ToolExecuted, ToolExecutionFailed
-from sayso.wire.masking import mask
+from sayso.wire.masking import cut, error_text, hidden_trace, mask
 from sayso.wire.messages import Approval
-from sayso.wire.traces import cut, error_text, hidden_trace
 from sayso.workers.abandoned import MOST, Watched
 from sayso.workers.code import UserCode, passed_on
 from sayso.workers.loop import may_block_here

@@ -24,9 +24,8 @@ from sayso.ledger.choices import Continuation, Grant
 from sayso.ledger.writes import accepted
 from sayso.observing.calls import observed_command
 from sayso.wire.lenient_json import dump_json
-from sayso.wire.masking import mask
+from sayso.wire.masking import cut, error_text, hidden_trace, mask
 from sayso.wire.messages import CommandFile
-from sayso.wire.traces import cut, error_text, hidden_trace
 
 logger = logging.getLogger("sayso.turn")
 _NOTE = 1024

@@ -19,7 +19,7 @@ from sayso.plugins.deadlines import Overdue, interrupted
 from sayso.plugins.discovery import BUILT_IN, Choice, Installed, way_out
 from sayso.plugins.implementations import MEND
 from sayso.wire.canonical import copied
-from sayso.wire.traces import raised_at
+from sayso.wire.masking import raised_at
 
 if TYPE_CHECKING:
     from sayso.hosting import Host
