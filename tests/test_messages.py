@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from sayso.errors import InvalidRequest, MessagesMissing
+from sayso.trees import canonical
 from sayso.wire.bodies import check_size
-from sayso.wire.canonical import canonical
 from sayso.wire.credentials import in_kubeconfig
 from sayso.wire.masking import mask
 from sayso.wire.messages import (

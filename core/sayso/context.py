@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar, overload
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json, to_jsonable_python
 
-from sayso.trees import rebuilt
+from sayso.trees import holds_endless, rebuilt
 from sayso.wire.bodies import problem
-from sayso.wire.canonical import holds_endless
 from sayso.wire.events import IntermittentUpdate
 from sayso.wire.masking import mask_sent
 from sayso.wire.messages import Kind, PlatformContext

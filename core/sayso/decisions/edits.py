@@ -11,7 +11,7 @@ from sayso.ledger import Proposal
 from sayso.ledger.choices import Decided, Edit
 from sayso.tools import Tool
 from sayso.tools.inputs import recorded
-from sayso.wire.canonical import canonical
+from sayso.trees import canonical
 from sayso.wire.masking import holds_secret
 
 

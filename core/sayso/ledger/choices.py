@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from sayso.errors import InvalidRequest, ToolInputError
 from sayso.ledger import OPEN, Decision, Proposal, SuspendedTurn
 from sayso.ledger.beginnings import Beginnings, CallNotStarted, boottime
-from sayso.wire.canonical import canonical
+from sayso.trees import canonical
 from sayso.wire.messages import Command, Kind
 
 

@@ -23,7 +23,7 @@ from sayso.ledger.rules import Rules
 from sayso.ledger.texts import dumps
 from sayso.ledger.voting import barred
 from sayso.principals import Principal
-from sayso.wire.canonical import canonical
+from sayso.trees import canonical
 
 MOST = 500
 """The largest number of grants that a store keeps."""

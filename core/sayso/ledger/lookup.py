@@ -9,7 +9,7 @@ from functools import cached_property
 
 from sayso.ledger import OPEN, Proposal, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester, command_identity, command_key
-from sayso.wire.canonical import canonical
+from sayso.trees import canonical
 
 _ByText = dict[bytes, list[Proposal]]
 

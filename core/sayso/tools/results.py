@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from sayso.models import Attachment
-from sayso.wire.canonical import is_endless
+from sayso.trees import is_endless
 from sayso.wire.lenient_json import dump_json, encodable, own_number
 
 MOST_IMAGES = 8

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from sayso.wire.canonical import DIGITS, is_endless
+from sayso.trees import DIGITS, is_endless
 
 _DEEPEST = 100
 """Most levels of a value that are converted; anything deeper becomes text."""

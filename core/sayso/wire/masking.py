@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from sayso.errors import ToolInputError, counted, message_of
-from sayso.trees import rebuilt
-from sayso.wire.canonical import canonical
+from sayso.trees import canonical, rebuilt
 from sayso.wire.lenient_json import dump_json, encodable
 from sayso.wire.secret_forms import longest_first, secret_forms
 
