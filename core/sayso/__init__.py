@@ -151,9 +151,9 @@ if TYPE_CHECKING:
         ToolResult as ToolResult,
     )
     from sayso.tools.sources import SourceHost as SourceHost, ToolSource as ToolSource
-    from sayso.wire.bodies import BodyReader as BodyReader
+    from sayso.wire.json_bytes import BodyReader as BodyReader
     from sayso.wire.characters import pretty as pretty, unseen as unseen, visible as visible
-    from sayso.wire.encoding import encode as encode, unbroken as unbroken
+    from sayso.wire.chat import encode as encode, unbroken as unbroken
     from sayso.wire.events import (
         AgentEvent as AgentEvent,
         ApprovalRequested as ApprovalRequested,
@@ -196,7 +196,7 @@ if TYPE_CHECKING:
         ToolCall as ToolCall,
         URLConfig as URLConfig,
     )
-    from sayso.wire.requests import parse_request as parse_request
+    from sayso.wire.chat import parse_request as parse_request
     from sayso.context import Session as Session
     from sayso.wire.masking import hidden_trace as hidden_trace
     from sayso.workers import per_loop as per_loop
@@ -206,7 +206,7 @@ _MODULES = {
     "agent": "Agent",
     "context": "Caller DecidedCall RequestContext Session",
     "app": "create_app",
-    "wire.bodies": "BodyReader",
+    "wire.json_bytes": "BodyReader",
     "wire.characters": "pretty unseen visible",
     "commands": "LocalShell",
     "config": "Config load_config state_dir",
@@ -218,7 +218,7 @@ _MODULES = {
         "ModelError NotGranted PluginError RequestError Silence StartupError StillRunning Stopping "
         "StreamGone StreamUnknown TooLarge TooMany ToolInputError TurnError Unauthenticated"
     ),
-    "wire.encoding": "encode unbroken",
+    "wire.chat": "encode parse_request unbroken",
     "wire.events": (
         "AgentEvent ApprovalRequested Approvals Commands ConversationStarted Done ErrorEvent Event "
         "ExecutedApprovals ExecutedCommands ExecutedToolCalls IntermittentUpdate MessageAdded "
@@ -263,7 +263,6 @@ _MODULES = {
     ),
     "plugins": "Plugin",
     "principals": "Principal",
-    "wire.requests": "parse_request",
     "screening": "Screening",
     "server": "serve",
     "service.stderr": "StandardError",

@@ -12,8 +12,8 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json, to_jsonable_python
 
 from sayso.trees import holds_endless, rebuilt
-from sayso.wire.bodies import problem
 from sayso.wire.events import IntermittentUpdate
+from sayso.wire.json_bytes import problem
 from sayso.wire.masking import mask_sent
 from sayso.wire.messages import Kind, PlatformContext
 

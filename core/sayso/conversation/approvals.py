@@ -15,8 +15,8 @@ from sayso.ledger import Proposal, is_own_id
 from sayso.ledger.choices import Choice, command_key
 from sayso.ledger.voting import votes
 from sayso.trees import copied
-from sayso.wire.bodies import is_json, problem
 from sayso.wire.events import ToolCallApproved, ToolCallRejected
+from sayso.wire.json_bytes import is_json, problem
 from sayso.wire.messages import (
     Approval,
     ChatRequest,

@@ -17,7 +17,7 @@ from sayso.context import RESERVED, Session
 from sayso.ledger import Proposal
 from sayso.models import Attachment, Block, Call, Result, Text, Turn, bound_to_model, dump_turns
 from sayso.trees import rebuilt
-from sayso.wire.lenient_json import dump_json
+from sayso.wire.json_bytes import dump_json
 from sayso.wire.masking import holds_secret, mask, mask_sent
 from sayso.wire.messages import (
     AgentMessage,

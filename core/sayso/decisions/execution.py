@@ -23,7 +23,7 @@ from sayso.ledger.beginnings import CallNotStarted
 from sayso.ledger.choices import Continuation, Grant
 from sayso.ledger.writes import accepted
 from sayso.observing.calls import observed_command
-from sayso.wire.lenient_json import dump_json
+from sayso.wire.json_bytes import dump_json
 from sayso.wire.masking import cut, error_text, hidden_trace, mask
 from sayso.wire.messages import CommandFile
 

@@ -11,7 +11,7 @@ from sayso.decisions.places import PLAIN
 from sayso.ledger import Proposal, new_id
 from sayso.ledger.choices import Requester
 from sayso.principals import person_of, proven_tenant
-from sayso.wire.lenient_json import json_values
+from sayso.wire.json_bytes import json_values
 from sayso.wire.messages import Kind, PlatformContext
 
 _TEXTS = ("name", "description", "input_description", "intent", "preview")

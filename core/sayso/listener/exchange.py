@@ -24,7 +24,7 @@ from sayso.http.endpoints import JSON, ChatEndpoint, Headers
 from sayso.http.ndjson import NDJSON
 from sayso.listener.connections import CONTINUE, CorkedTransport
 from sayso.turns.output import Gathered
-from sayso.wire.encoding import encode_lines
+from sayso.wire.chat import encode_lines
 from sayso.wire.events import IntermittentUpdate
 from sayso.workers.running import StartedTurn
 

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from sayso.models import Attachment
 from sayso.trees import is_endless
-from sayso.wire.lenient_json import dump_json, encodable, own_number
+from sayso.wire.json_bytes import dump_json, encodable, own_number
 
 MOST_IMAGES = 8
 """Images of a result that a model is shown."""

@@ -11,8 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from sayso.errors import ToolInputError, message_of
-from sayso.wire.bodies import is_json
-from sayso.wire.lenient_json import encodable
+from sayso.wire.json_bytes import encodable, is_json
 
 T = TypeVar("T")
 

@@ -30,7 +30,7 @@ from sayso.wire.events import (
     TextDelta,
     fold_done,
 )
-from sayso.wire.lenient_json import dump_json
+from sayso.wire.json_bytes import dump_json
 from sayso.wire.masking import NO_SECRETS, mask
 from sayso.wire.messages import AgentMessage
 

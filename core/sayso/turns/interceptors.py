@@ -17,6 +17,7 @@ from sayso.plugins.implementations import Impl
 from sayso.turns.output import Output
 from sayso.turns.request import Request
 from sayso.turns.settle import deciding
+from sayso.wire.chat import check_messages
 from sayso.wire.events import Event
 from sayso.wire.messages import (
     AgentMessage,
@@ -25,7 +26,6 @@ from sayso.wire.messages import (
     Message,
     beyond_text,
 )
-from sayso.wire.requests import check_messages
 
 # Proposals are sent as they were recorded; the changes that an interceptor makes to these fields
 # have no effect.

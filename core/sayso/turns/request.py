@@ -15,10 +15,10 @@ from sayso.engine import Engine, Slot
 from sayso.ledger.choices import Choice, Conversation, Decided, Requester
 from sayso.turns.output import Output
 from sayso.turns.plan import Asking
+from sayso.wire.chat import know_secrets
 from sayso.wire.events import AgentEvent, ConversationStarted, MessageAdded
 from sayso.wire.masking import Secrets
 from sayso.wire.messages import ChatRequest, Message, PlatformContext, platform_of, said_in
-from sayso.wire.requests import know_secrets
 
 
 class Request(NamedTuple):

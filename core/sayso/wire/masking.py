@@ -16,7 +16,7 @@ from typing import Any, overload
 
 from sayso.errors import ToolInputError, counted, message_of
 from sayso.trees import canonical, rebuilt
-from sayso.wire.lenient_json import dump_json, encodable
+from sayso.wire.json_bytes import dump_json, encodable
 from sayso.wire.secret_forms import longest_first, secret_forms
 
 MASK = "[secret]"
