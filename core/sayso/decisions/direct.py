@@ -14,11 +14,9 @@ from typing import Any
 
 from sayso.context import Caller, RequestContext, Session, hidden_line
 from sayso.conversation import approvals
-from sayso.decisions.deed import tool_deed
+from sayso.decisions.deed import place, proposal, requester, stands_alone, tool_deed
 from sayso.decisions.direct_decision import DirectDecision, Ran
 from sayso.decisions.granting import Grants
-from sayso.decisions.places import place
-from sayso.decisions.requested import proposal, requester, stands_alone
 from sayso.decisions.waiting import Waiting, settled, undone
 from sayso.engine import Engine
 from sayso.errors import ToolInputError
