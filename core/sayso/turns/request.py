@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sayso.context import Caller, RequestContext, Session
 from sayso.conversation import approvals
 from sayso.decisions.deed import requester
-from sayso.decisions.edits import Edits
+from sayso.decisions.settling import Edits
 from sayso.engine import Engine, Slot
 from sayso.ledger.choices import Choice, Conversation, Decided, Requester
 from sayso.turns.output import Output
