@@ -33,7 +33,7 @@ from sayso.listener.frames import text_frame
 from sayso.models import dump_turns
 from sayso.testing import Service, served
 from sayso.threaded import running
-from sayso.tools.results import text_of
+from sayso.tools.values import text_of
 from sayso.turns.output import Gathered, Output
 from sayso.wire.chat import encode, encode_lines, parse_request, reply_json, unbroken
 from sayso.wire.events import Done, Event, IntermittentUpdate, fold

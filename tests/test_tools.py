@@ -33,7 +33,7 @@ from sayso.context import Session
 from sayso.errors import ToolInputError
 from sayso.testing import scripted, served
 from sayso.tools import Tool, as_tools, tool
-from sayso.tools.results import (
+from sayso.tools.values import (
     AudioContent,
     ImageContent,
     ResourceContent,

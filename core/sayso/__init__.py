@@ -143,7 +143,7 @@ if TYPE_CHECKING:
     from sayso.service.stderr import StandardError as StandardError
     from sayso.threaded import running as running
     from sayso.tools import Tool as Tool, tool as tool
-    from sayso.tools.results import (
+    from sayso.tools.values import (
         AudioContent as AudioContent,
         ImageContent as ImageContent,
         ResourceContent as ResourceContent,
@@ -268,7 +268,7 @@ _MODULES = {
     "service.stderr": "StandardError",
     "threaded": "running",
     "tools": "Tool tool",
-    "tools.results": "AudioContent ImageContent ResourceContent TextContent ToolResult",
+    "tools.values": "AudioContent ImageContent ResourceContent TextContent ToolResult",
     "tools.sources": "SourceHost ToolSource",
     "wire.failures": "Failure",
     "gate": "Outcome",

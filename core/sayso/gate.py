@@ -19,7 +19,7 @@ from sayso.ledger.beginnings import CallNotStarted
 from sayso.ledger.choices import Grant, unknown_outcome
 from sayso.policy import Policy, Verdict, forbidden
 from sayso.tools import Tool, ToolInputError
-from sayso.tools.results import ToolResult, text_of
+from sayso.tools.values import ToolResult, text_of
 from sayso.wire.events import ToolExecuted, ToolExecutionFailed
 from sayso.wire.masking import cut, error_text, hidden_trace, mask
 from sayso.wire.messages import Approval

@@ -18,9 +18,9 @@ from sayso.ledger import RAN, Proposal, SuspendedTurn
 from sayso.models import Turn, dump_turns
 from sayso.models.usage import counted
 from sayso.turns.interceptors import alter, altered_texts
-from sayso.turns.outcomes import known_to_reply, outcomes_of
 from sayso.turns.output import Output, done_of, executed_events, proposal_events
 from sayso.turns.request import Request
+from sayso.turns.settle import known_to_reply, outcomes_of
 from sayso.wire.events import (
     ApprovalRequested,
     Done,

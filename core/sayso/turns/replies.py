@@ -14,9 +14,9 @@ from sayso.context import RequestContext
 from sayso.decisions.settling import NOTHING_DECIDED
 from sayso.errors import AgentError, ReplyTooLarge
 from sayso.ledger.choices import Decided
-from sayso.turns.outcomes import outcomes_of
 from sayso.turns.output import OUTCOMES, Output, done_of, executed_events
 from sayso.turns.request import Request
+from sayso.turns.settle import outcomes_of
 from sayso.wire.events import (
     Approvals,
     Commands,
