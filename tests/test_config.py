@@ -35,7 +35,7 @@ from sayso.config.targets import load_agent
 from sayso.config.tokens import bearer_tokens
 from sayso.errors import ConfigError, InvalidRequest
 from sayso.plugins.discovery import select
-from sayso.wire.requests import parse_request
+from sayso.wire.chat import parse_request
 
 
 @pytest.fixture

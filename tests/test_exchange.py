@@ -24,8 +24,8 @@ from raw import DEADLINE, rest
 from sayso import Data, IntermittentUpdate, create_app, load_config
 from sayso.http.asgi import App
 from sayso.http.endpoints import read_body
+from sayso.listener.connections import CONTINUE
 from sayso.listener.exchange import SIGN_OF_LIFE, Exchange
-from sayso.listener.half_closed import CONTINUE
 from sayso.listener.protocol import Http
 from sayso.threaded import running
 from sayso.wire.messages import AgentMessage

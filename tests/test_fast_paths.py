@@ -32,14 +32,13 @@ from sayso.listener.frames import text_frame
 from sayso.models import dump_turns
 from sayso.testing import Service, served
 from sayso.threaded import running
-from sayso.tools.results import text_of
+from sayso.tools.values import text_of
 from sayso.turns.output import Gathered, Output
-from sayso.wire.encoding import encode, encode_lines, reply_json, unbroken
+from sayso.wire.chat import encode, encode_lines, parse_request, reply_json, unbroken
 from sayso.wire.events import Done, Event, IntermittentUpdate, fold
-from sayso.wire.lenient_json import dump_json
+from sayso.wire.json_bytes import dump_json
+from sayso.wire.masking import cut
 from sayso.wire.messages import Data, Message
-from sayso.wire.requests import parse_request
-from sayso.wire.traces import cut
 from sayso.workers import Channel, Workers
 from sayso.workers.code import may_block_here
 

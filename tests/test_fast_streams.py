@@ -26,9 +26,9 @@ from sayso.hosting.streams import EventChannel
 from sayso.listener.frames import text_frames
 from sayso.testing import Service, served
 from sayso.threaded import running
-from sayso.wire.encoding import encode, encode_lines, text_lines, unbroken
+from sayso.wire.chat import encode, encode_lines, text_lines, unbroken
 from sayso.wire.events import Done, ErrorEvent, Event
-from sayso.wire.lenient_json import dump_json
+from sayso.wire.json_bytes import dump_json
 from sayso.workers import Channel
 
 SEPARATORS = ["\x1e", "\\", '"', '","', "\\u001e", "\ud800", "\n", "}", "", "é", "✓"]

@@ -17,8 +17,8 @@ from starlette.routing import Route, Router
 from websockets.sync.client import connect
 
 from programs import DEADLINE
-from sayso import Caller, ChatRequest, Host, Message, Plugin, hookimpl
-from sayso.hosting import streams, watch
+from sayso import Caller, ChatRequest, Host, Message, Plugin, engine, hookimpl
+from sayso.hosting import streams
 from sayso.testing.client import Service
 from sayso.testing.serving import served
 
@@ -29,7 +29,7 @@ SILENT = {"type": "intermittent_update", "text": "", "content": {}}
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams.EventStream.beat, "__defaults__", (0.15,))
-    monkeypatch.setattr(watch, "_BEAT", 0.05)
+    monkeypatch.setattr(engine, "_BEAT", 0.05)
 
 
 def slow(go: threading.Event) -> Any:

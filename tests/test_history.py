@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sayso.conversation.approvals import references
+from sayso.conversation.calls import paired
 from sayso.conversation.history import bound_to, model_turns
-from sayso.conversation.pairing import paired
 from sayso.ledger import Decision, Proposal, SuspendedTurn
 from sayso.ledger.choices import Decided
 from sayso.models import Call, Result, Text, Turn, dump_turns

@@ -17,7 +17,7 @@ LAYERS: tuple[str, ...] = (
     "wire context principals",
     "ledger models",
     "agent tools commands policy gate conversation hosting hookspecs observing",
-    "engine slots plugins",
+    "engine plugins",
     "decisions",
     "turns",
     "host start_lines impossible",

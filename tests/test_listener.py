@@ -15,7 +15,7 @@ import pytest
 
 from raw import DEADLINE, rest
 from sayso import Message
-from sayso.listener import corked, protocol
+from sayso.listener import connections, protocol
 from sayso.testing import served as served_on_loopback
 from sayso.testing.client import Service
 
@@ -299,7 +299,7 @@ def unread(service: Service, sent: bytes) -> Iterator[socket.socket]:
 def test_connection_whose_client_takes_nothing_of_a_reply_is_cut_in_time(
     monkeypatch: pytest.MonkeyPatch, path: bytes, kept: bytes
 ) -> None:
-    monkeypatch.setattr(corked, "SEND_TIME", 0.3)
+    monkeypatch.setattr(connections, "SEND_TIME", 0.3)
     post = POST.replace(b"/api/chat", path) + kept + b"Content-Length: %d\r\n\r\n" % len(SMALL)
     with (
         served(lambda messages, context: "x" * 20_000_000) as service,
@@ -326,7 +326,7 @@ def established(connection: socket.socket) -> bool:
 def test_connection_is_kept_while_its_client_takes_a_little(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(corked, "SEND_TIME", 0.01)
+    monkeypatch.setattr(connections, "SEND_TIME", 0.01)
     # Each read that finds less is followed by another.
     sizes = [5, 4, 4, 3, 3, 3, 9]
 
@@ -347,7 +347,7 @@ def test_connection_is_kept_while_its_client_takes_a_little(
 
     async def send() -> None:
         transport: Any = Sending()
-        corked.CorkedTransport(transport).watch()
+        connections.CorkedTransport(transport).watch()
         async with asyncio.timeout(DEADLINE):
             await transport.aborted.wait()
         assert sizes == [9]

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from sayso.errors import InvalidRequest, MessagesMissing
-from sayso.wire.bodies import check_size
-from sayso.wire.canonical import canonical
+from sayso.trees import canonical
+from sayso.wire.chat import parse_request
 from sayso.wire.credentials import in_kubeconfig
+from sayso.wire.json_bytes import check_size
 from sayso.wire.masking import mask
 from sayso.wire.messages import (
     AgentMessage,
@@ -30,7 +31,6 @@ from sayso.wire.messages import (
     PlatformContext,
     platform_of,
 )
-from sayso.wire.requests import parse_request
 
 
 def body(*messages: dict[str, Any], **fields: Any) -> bytes:

@@ -66,7 +66,7 @@ RELIED_ON: dict[str, dict[str, str]] = {
             "send_keepalive_ping send_receive_event_to_app shutdown transport writable"
         ),
     },
-    "core/sayso/listener/keep_alive.py": {
+    "core/sayso/listener/connections.py": {
         "FlowControl": "resume_reading",
         "HttpToolsProtocol": "loop timeout_keep_alive timeout_keep_alive_handler",
     },

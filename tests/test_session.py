@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from sayso.wire.session import RESERVED, Session
+from sayso.context import RESERVED, Session
 
 
 class Pod(BaseModel):

@@ -12,9 +12,8 @@ import pytest
 
 from sayso import Agent, Call, Plugin, PluginError, hidden_trace, hookimpl, load_config, tool
 from sayso.cli.group import run
-from sayso.context import RequestContext
+from sayso.context import RequestContext, Session
 from sayso.testing import Served, scripted
-from sayso.wire.session import Session
 
 CORE = str(Path(sys.modules["sayso"].__file__ or "").parent)
 
@@ -61,7 +60,7 @@ def test_the_last_frame_is_shown_even_if_it_is_ours() -> None:
         Session()["missing"]
     except KeyError as error:
         trace = hidden_trace(error, ())
-    assert f"{CORE}/wire/session.py" in trace
+    assert f"{CORE}/context.py" in trace
 
 
 def test_causes_are_folded_as_well() -> None:

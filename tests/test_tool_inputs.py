@@ -37,8 +37,8 @@ from typing_extensions import TypedDict
 from sayso import Session, Tool, ToolInputError, tool
 from sayso.config.received import received
 from sayso.tools.inputs import Recorded, recorded, same
-from sayso.wire.bodies import is_json
-from sayso.wire.canonical import canonical
+from sayso.trees import canonical
+from sayso.wire.json_bytes import is_json
 
 Json = dict[str, Any]
 NOTHING: Any = inspect.Parameter.empty

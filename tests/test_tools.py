@@ -29,10 +29,11 @@ from pydantic import (
 from typing_extensions import TypeAliasType
 
 from sayso import Agent, Call
+from sayso.context import Session
 from sayso.errors import ToolInputError
 from sayso.testing import scripted, served
 from sayso.tools import Tool, as_tools, tool
-from sayso.tools.results import (
+from sayso.tools.values import (
     AudioContent,
     ImageContent,
     ResourceContent,
@@ -40,8 +41,7 @@ from sayso.tools.results import (
     ToolResult,
     text_of,
 )
-from sayso.wire.session import Session
-from sayso.wire.traces import error_text, hidden_trace
+from sayso.wire.masking import error_text, hidden_trace
 
 if TYPE_CHECKING:
     from sayso.context import RequestContext

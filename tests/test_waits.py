@@ -8,10 +8,9 @@ from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
-from sayso.engine import Engine
+from sayso.engine import Engine, Slots
 from sayso.ledger.writes import Waiting
 from sayso.plugins.implementations import Impl
-from sayso.slots import Slots
 from sayso.wire.events import ConversationStarted
 
 

@@ -143,7 +143,7 @@ if TYPE_CHECKING:
     from sayso.service.stderr import StandardError as StandardError
     from sayso.threaded import running as running
     from sayso.tools import Tool as Tool, tool as tool
-    from sayso.tools.results import (
+    from sayso.tools.values import (
         AudioContent as AudioContent,
         ImageContent as ImageContent,
         ResourceContent as ResourceContent,
@@ -151,9 +151,9 @@ if TYPE_CHECKING:
         ToolResult as ToolResult,
     )
     from sayso.tools.sources import SourceHost as SourceHost, ToolSource as ToolSource
-    from sayso.wire.bodies import BodyReader as BodyReader
+    from sayso.wire.json_bytes import BodyReader as BodyReader
     from sayso.wire.characters import pretty as pretty, unseen as unseen, visible as visible
-    from sayso.wire.encoding import encode as encode, unbroken as unbroken
+    from sayso.wire.chat import encode as encode, unbroken as unbroken
     from sayso.wire.events import (
         AgentEvent as AgentEvent,
         ApprovalRequested as ApprovalRequested,
@@ -196,17 +196,17 @@ if TYPE_CHECKING:
         ToolCall as ToolCall,
         URLConfig as URLConfig,
     )
-    from sayso.wire.requests import parse_request as parse_request
-    from sayso.wire.session import Session as Session
-    from sayso.wire.traces import hidden_trace as hidden_trace
+    from sayso.wire.chat import parse_request as parse_request
+    from sayso.context import Session as Session
+    from sayso.wire.masking import hidden_trace as hidden_trace
     from sayso.workers import per_loop as per_loop
 
 _MODULES = {
     "_version": "__version__",
     "agent": "Agent",
-    "context": "Caller DecidedCall RequestContext",
+    "context": "Caller DecidedCall RequestContext Session",
     "app": "create_app",
-    "wire.bodies": "BodyReader",
+    "wire.json_bytes": "BodyReader",
     "wire.characters": "pretty unseen visible",
     "commands": "LocalShell",
     "config": "Config load_config state_dir",
@@ -218,7 +218,7 @@ _MODULES = {
         "ModelError NotGranted PluginError RequestError Silence StartupError StillRunning Stopping "
         "StreamGone StreamUnknown TooLarge TooMany ToolInputError TurnError Unauthenticated"
     ),
-    "wire.encoding": "encode unbroken",
+    "wire.chat": "encode parse_request unbroken",
     "wire.events": (
         "AgentEvent ApprovalRequested Approvals Commands ConversationStarted Done ErrorEvent Event "
         "ExecutedApprovals ExecutedCommands ExecutedToolCalls IntermittentUpdate MessageAdded "
@@ -248,7 +248,7 @@ _MODULES = {
     "ledger.outbox": "LogPage",
     "ledger.people": "Comment Terms Vote",
     "ledger.voting": "needed_approvals",
-    "wire.masking": "mask",
+    "wire.masking": "hidden_trace mask",
     "wire.messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
         "ExecutedCommand ExecutedToolCall Message Party PlatformContext ToolCall URLConfig"
@@ -263,16 +263,13 @@ _MODULES = {
     ),
     "plugins": "Plugin",
     "principals": "Principal",
-    "wire.requests": "parse_request",
     "screening": "Screening",
     "server": "serve",
     "service.stderr": "StandardError",
-    "wire.session": "Session",
     "threaded": "running",
     "tools": "Tool tool",
-    "tools.results": "AudioContent ImageContent ResourceContent TextContent ToolResult",
+    "tools.values": "AudioContent ImageContent ResourceContent TextContent ToolResult",
     "tools.sources": "SourceHost ToolSource",
-    "wire.traces": "hidden_trace",
     "wire.failures": "Failure",
     "gate": "Outcome",
     "hosting.streams": "EventStream",

@@ -1,36 +1,43 @@
-"""The parts that all turns of a service share."""
+"""The parts that all turns of a service share, with the slots for turns in flight and the watch
+over their time."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from time import monotonic
+from typing import Any, NamedTuple, TypeVar
 
 from sayso.agent import Agent
 from sayso.config.approvals import ApprovalSettings
 from sayso.config.settings import LimitSettings
 from sayso.context import Caller
-from sayso.errors import LedgerUnavailable, RequestError
+from sayso.errors import Busy, LedgerUnavailable, RequestError
 from sayso.gate import Gate
 from sayso.hookspecs import Asks
 from sayso.hosting.numbers import Load
+from sayso.hosting.streams import EventStream
 from sayso.ledger import Proposal
 from sayso.ledger.record import Ledger
 from sayso.models import Ask, Model, ModelEvent
 from sayso.models.calling import events_later, stream_of
 from sayso.models.usage import Price
+from sayso.observing import SlotAwaited
 from sayso.observing.calls import observed_stream
 from sayso.observing.observers import Observers
 from sayso.plugins import Plugins
 from sayso.plugins.discovery import AGENT
-from sayso.slots import Slots
 from sayso.wire.events import AgentEvent
-from sayso.wire.traces import hidden_trace
+from sayso.wire.masking import hidden_trace
 from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
+from sayso.workers.mailbox import Mailbox, mailbox, wake_waiter
+from sayso.workers.running import StartedTurn
 
 logger = logging.getLogger("sayso.turn")
 _HANDLER_SECONDS = 10.0
@@ -199,3 +206,160 @@ def goes_straight(agent: Agent, plugins: Plugins) -> bool:
 def _give(unused: Callable[[T], None], task: asyncio.Task[T]) -> None:
     if not task.cancelled() and task.exception() is None:
         unused(task.result())
+
+
+PATIENCE = 10.0
+"""Seconds that a turn waits for a slot."""
+
+Waited = Callable[[SlotAwaited], None]
+"""Called for each turn that had to wait."""
+
+
+class Slots:
+    """A fair semaphore for turns in flight, which run on several loops."""
+
+    def __init__(self, limit: int, waited: Waited | None = None) -> None:
+        self._free = limit
+        self._limit = limit
+        self._waited = waited
+        self._lock = threading.Lock()
+        self._waiting: deque[_Waiter] = deque()
+
+    @property
+    def taken(self) -> int:
+        """The number of turns that hold a slot."""
+        return self._limit - self._free
+
+    @property
+    def waiting(self) -> int:
+        """The number of turns that wait for a slot."""
+        return len(self._waiting)
+
+    @property
+    def free(self) -> bool:
+        """Whether a turn would get a slot at once."""
+        return self._free > 0
+
+    def take_now(self) -> Slot | None:
+        """A free slot; None if there is none."""
+        with self._lock:
+            if self._free <= 0:
+                return None
+            self._free -= 1
+        return Slot(self)
+
+    async def take(self) -> Slot:
+        """A slot, after at most ten seconds; raises Busy."""
+        waiter = _Waiter(mailbox(), asyncio.get_running_loop().create_future())
+        with self._lock:
+            self._waiting.append(waiter)
+        # A slot may have come free meanwhile.
+        self.change(0)
+        begin = monotonic()
+        given = False
+        try:
+            await self._given(waiter)
+            given = True
+        finally:
+            if self._waited is not None:
+                self._waited(SlotAwaited(monotonic() - begin, refused=not given))
+        return Slot(self)
+
+    async def _given(self, waiter: _Waiter) -> None:
+        try:
+            # Not `wait_for`: before Python 3.12 it swallows a cancellation that arrives together
+            # with the slot.
+            async with asyncio.timeout(PATIENCE):
+                await waiter.future
+        except BaseException as error:
+            with self._lock:
+                too_late = waiter not in self._waiting
+                if not too_late:
+                    self._waiting.remove(waiter)
+            if too_late:
+                self.change(+1)
+            if isinstance(error, TimeoutError):
+                raise Busy from None
+            raise
+
+    def change(self, by: int) -> None:
+        """Give slots back, to the longest waiting turns first, or take one that may not be
+        there."""
+        with self._lock:
+            self._free += by
+            if not self._waiting:
+                return
+            given = []
+            while self._free > 0 and self._waiting:
+                self._free -= 1
+                given.append(self._waiting.popleft())
+        for waiter in given:
+            waiter.box.post(partial(wake_waiter, waiter.future))
+
+
+class _Waiter(NamedTuple):
+    box: Mailbox
+    future: asyncio.Future[None]
+
+
+class Slot:
+    """A turn's slot among the turns in flight; given back while it only waits for another turn."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._held = True
+        self._ended = False
+
+    def pause(self) -> None:
+        """Let another turn have the slot."""
+        if self._held:
+            self._held = False
+            self._slots.change(+1)
+
+    def resume(self) -> None:
+        """Take the slot again."""
+        if not (self._held or self._ended):
+            self._held = True
+            self._slots.change(-1)
+
+    def end(self) -> None:
+        """Give the slot back for good; work that outlives the turn needs none."""
+        self._ended = True
+        self.pause()
+
+
+_LOOK = 0.1
+_BEAT = 1.0
+"""Seconds between two looks at the turns' time, and at which streams are silent."""
+
+
+class TurnWatch:
+    """Ends turns that exceed their time, and lets silent streams send a sign of life."""
+
+    def __init__(self) -> None:
+        self.started: set[StartedTurn] = set()
+        self.streams: set[EventStream] = set()
+        self._armed = False
+        self._next_beat = 0.0
+
+    def add(self, started: StartedTurn) -> None:
+        """Watch the turn until it is no longer among `started`."""
+        self.started.add(started)
+        if not self._armed:
+            self._arm()
+
+    def _arm(self) -> None:
+        self._armed = True
+        asyncio.get_running_loop().call_later(_LOOK, self._look)
+
+    def _look(self) -> None:
+        now = monotonic()
+        for started in list(self.started):
+            started.check(now)
+        if now >= self._next_beat:
+            self._next_beat = now + _BEAT
+            for stream in list(self.streams):
+                stream.beat(now)
+        self._armed = False
+        if self.started:
+            self._arm()

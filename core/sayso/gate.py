@@ -13,23 +13,20 @@ from functools import partial
 from secrets import token_hex
 from typing import Any
 
-from sayso.context import RequestContext
+from sayso.context import RequestContext, Session
 from sayso.ledger import State
 from sayso.ledger.choices import unknown_outcome
 from sayso.ledger.claims import CallNotStarted, Grant
 from sayso.policy import Policy, Verdict, forbidden
 from sayso.tools import Tool, ToolInputError
-from sayso.tools.results import ToolResult, text_of
+from sayso.tools.values import ToolResult, text_of
 from sayso.wire.events import ToolExecuted, ToolExecutionFailed
-from sayso.wire.masking import mask
+from sayso.wire.masking import cut, error_text, hidden_trace, mask
 from sayso.wire.messages import Approval
-from sayso.wire.session import Session
-from sayso.wire.traces import cut, error_text, hidden_trace
 from sayso.workers.abandoned import MOST, Watched
 from sayso.workers.code import UserCode, passed_on
-from sayso.workers.forks import leave_fork
 from sayso.workers.loop import may_block_here
-from sayso.workers.places import Place
+from sayso.workers.running import Place, leave_fork
 
 logger = logging.getLogger("sayso.tools")
 

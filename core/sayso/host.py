@@ -30,13 +30,12 @@ from sayso.decisions.elsewhere import Elsewhere
 from sayso.decisions.granting import Grants
 from sayso.decisions.recorded import Recorded
 from sayso.decisions.replicas import announced
-from sayso.engine import Engine, goes_straight
+from sayso.engine import PATIENCE, Engine, Slots, TurnWatch, goes_straight
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.hosting.buffers import Buffers
 from sayso.hosting.numbers import Load
 from sayso.hosting.repeats import Repeats
 from sayso.hosting.streams import EventStream, Sink
-from sayso.hosting.watch import TurnWatch
 from sayso.impossible import check_rules
 from sayso.ledger.purging import purge_regularly
 from sayso.ledger.record import Ledger
@@ -55,7 +54,6 @@ from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
 from sayso.policy import Policy
 from sayso.principals import Directory, Principal
-from sayso.slots import PATIENCE, Slots
 from sayso.start_lines import start_lines
 from sayso.turns.admission import admitted_turn
 from sayso.turns.output import Gathered

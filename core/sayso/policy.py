@@ -18,7 +18,7 @@ from sayso.config.approvals import ApprovalRule
 from sayso.errors import ConfigError
 from sayso.ledger.people import Terms
 from sayso.tools import Tool
-from sayso.wire.canonical import canonical
+from sayso.trees import canonical
 from sayso.wire.characters import unseen
 from sayso.wire.messages import PlatformContext
 

@@ -25,8 +25,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import sayso.engine
 import sayso.ledger.stores
-import sayso.slots
 from sayso import Agent, Call, RequestContext, Session, serve, tool
 from sayso.ledger import Store, SuspendedTurn, Transaction
 from sayso.ledger.stores import open_store
@@ -218,7 +218,7 @@ def main() -> None:
 
     sayso.ledger.stores.open_store = mortal
     # Hundreds of requests at once may wait long for a slot on a slow machine.
-    sayso.slots.PATIENCE = 300
+    sayso.engine.PATIENCE = 300
     served = function(fate) if os.environ.get("CALLABLE") else agent(fate)
     serve(served, host="127.0.0.1", **json.loads(os.environ.get("OPTIONS", "{}")))
 

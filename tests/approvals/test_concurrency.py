@@ -16,7 +16,7 @@ from agents import Counted, delete, scripted, whole
 from processes import CONFIG, Nursery, Process, commanded, events_logged, lines, lost
 from serving import Json, Serve, Service, approved, rejected, said, until, user
 
-from sayso import Call, slots, tool
+from sayso import Call, engine, tool
 from sayso.ledger.record import Ledger
 from sayso.models import Result
 
@@ -63,7 +63,7 @@ def test_concurrent_approvals_run_once(
     served: Serve, count: int, ledger: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A thousand requests may wait long for a slot on a slow machine.
-    monkeypatch.setattr(slots, "PATIENCE", 300.0)
+    monkeypatch.setattr(engine, "PATIENCE", 300.0)
     tools = Counted()
     script = [[delete("a")], [delete("b", "p2")]]
     agent, model = scripted(script, tools.tools)

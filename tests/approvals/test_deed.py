@@ -30,7 +30,7 @@ from sayso import (
     tool,
 )
 from sayso.config.targets import load_agent
-from sayso.decisions import places
+from sayso.decisions import deed
 from sayso.ledger import Transaction
 from sayso.ledger.log import chain_of
 from sayso.ledger.sqlite import SqliteStore
@@ -473,7 +473,7 @@ def test_a_call_acts_where_it_was_approved(
         assert (answer.types, seen) == ({kind}, [])
         return
     assert answer.status == 200, answer.raw
-    if before and now == "absent" and name in places.CREDENTIALS:
+    if before and now == "absent" and name in deed.CREDENTIALS:
         assert (seen, answer.json()["data"]["tool_calls"][0]["execute"]) == ([], False)
         assert f"needs {name}" in answer.json()["content"]
         return
@@ -621,14 +621,14 @@ def test_the_place_is_shown_and_holds_no_credential(served: Serve) -> None:
 )
 def test_what_a_kubeconfig_is_for_is_bound(one: str, other: str) -> None:
     found = [
-        places.place(
+        deed.place(
             PlatformContext.model_validate(
                 {"kubeconfig": base64.b64encode(text.encode()).decode() or "IA=="}
             )
         )
         for text in (one, other)
     ]
-    assert places.differs(*found) == ["kubeconfig"]
+    assert deed.differs(*found) == ["kubeconfig"]
 
 
 # Commands

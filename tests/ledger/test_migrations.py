@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import psycopg
 import pytest
 
-from sayso.conversation.wording import LOST, outcome_text
+from sayso.conversation.calls import LOST, outcome_text
 from sayso.errors import ConfigError, LedgerUnavailable
 from sayso.ledger import Store, log
 from sayso.ledger.conformance.samples import ALL, get, opened, proposal, put, turn

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sayso.tools.identity import source_of
-from sayso.wire.canonical import canonical
+from sayso.trees import canonical
 
 _MARK = ".sayso-folder"
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from sayso.commands.folders import PathRefused, relative_parts
 from sayso.errors import ToolInputError
 from sayso.models import ToolDefinition
-from sayso.tools.validation import validated
+from sayso.tools.values import validated
 from sayso.wire.messages import Command, CommandFile
 
 

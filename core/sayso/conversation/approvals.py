@@ -10,12 +10,13 @@ from functools import cached_property
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, TypeVar, overload
 
+from sayso.context import Session
 from sayso.ledger import Proposal, is_own_id
 from sayso.ledger.choices import Choice, command_key
 from sayso.ledger.voting import votes
-from sayso.wire.bodies import is_json, problem
-from sayso.wire.canonical import copied
+from sayso.trees import copied
 from sayso.wire.events import ToolCallApproved, ToolCallRejected
+from sayso.wire.json_bytes import is_json, problem
 from sayso.wire.messages import (
     Approval,
     ChatRequest,
@@ -28,7 +29,6 @@ from sayso.wire.messages import (
     Message,
     ToolCall,
 )
-from sayso.wire.session import Session
 
 Item = TypeVar("Item", ToolCall, Approval, Command)
 

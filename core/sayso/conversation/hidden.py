@@ -13,10 +13,11 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from sayso.context import RESERVED, Session
 from sayso.ledger import Proposal
 from sayso.models import Attachment, Block, Call, Result, Text, Turn, bound_to_model, dump_turns
 from sayso.trees import rebuilt
-from sayso.wire.lenient_json import dump_json
+from sayso.wire.json_bytes import dump_json
 from sayso.wire.masking import holds_secret, mask, mask_sent
 from sayso.wire.messages import (
     AgentMessage,
@@ -28,7 +29,6 @@ from sayso.wire.messages import (
     URLConfig,
     Wire,
 )
-from sayso.wire.session import RESERVED, Session
 
 _OWN: Mapping[type[Wire], frozenset[str]] = {
     AgentMessage: frozenset({"role", "timestamp"}),

@@ -14,17 +14,17 @@ from typing import Any, Literal
 
 from sayso.conversation.approvals import command_input, stated_ids
 from sayso.conversation.attachments import attached, attachment
-from sayso.conversation.mentions import Mentions
-from sayso.conversation.pairing import paired
-from sayso.conversation.wording import (
+from sayso.conversation.calls import (
     LOST,
     NEVER_DECIDED,
     NOT_DECIDED,
     KnownOutcomes,
+    Mentions,
     calls_run,
     commands_run,
     late_note,
     outcome_text,
+    paired,
     spoken,
 )
 from sayso.ledger import RAN, Proposal, SuspendedTurn

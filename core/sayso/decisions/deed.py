@@ -1,22 +1,29 @@
-"""The deed of an approval: what a proposal binds, and whether its call is still the same when it
-starts (design, section 6, "The deed").
+"""The deed of an approval: what a proposal binds (the call, its place and its requester), and
+whether the call is still the same when it starts (design, section 6, "The deed").
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from sayso.agent import Agent
 from sayso.commands.identity import shell_deed
-from sayso.context import RequestContext
-from sayso.decisions import places
-from sayso.ledger import Proposal
-from sayso.ledger.choices import WAITS, Hinders
+from sayso.context import Caller, RequestContext
+from sayso.ledger import Proposal, new_id
+from sayso.ledger.choices import WAITS, Hinders, Requester
+from sayso.principals import person_of, proven_tenant
 from sayso.tools import Tool
 from sayso.tools.inputs import recorded
-from sayso.wire.messages import PlatformContext
+from sayso.wire.json_bytes import json_values
+from sayso.wire.masking import mask
+from sayso.wire.messages import Kind, PlatformContext
 
 _TOOL_CHANGED = (
     "the tool {!r} of this service is another one than was proposed; it has not run, and can be "
@@ -55,7 +62,7 @@ def hinders(agent: Agent, context: RequestContext) -> Hinders:
     @cache
     def now() -> Mapping[str, Any]:
         # Most requests start nothing, and reading a kubeconfig takes as long as a small turn.
-        return places.place(context.stated_platform)
+        return place(context.stated_platform)
 
     return lambda row: changed(agent, now(), row)
 
@@ -68,12 +75,12 @@ def changed(agent: Agent, now: Mapping[str, Any], row: Proposal) -> tuple[str, s
         return "approval_tool_changed", text
     if row.context is None:
         return None
-    if names := places.differs(row.context, now):
+    if names := differs(row.context, now):
         return "approval_context_changed", (
             f"the request states another {_listed(names)} than the one in which {row.name!r} was "
             "proposed; it has not run"
         )
-    needed = [name for name in places.missing(row.context, now) if _needs(agent, row, name)]
+    needed = [name for name in missing(row.context, now) if _needs(agent, row, name)]
     if needed:
         return WAITS, (
             f"{row.name!r} has not run: it needs {_listed(needed)} of the platform context again; "
@@ -105,12 +112,12 @@ def platform_of_call(row: Proposal, context: RequestContext) -> PlatformContext 
     stated = context.stated_platform
     if row.context is None:
         return stated
-    return places.restored(row.context, stated or PlatformContext())
+    return restored(row.context, stated or PlatformContext())
 
 
 def _acting(recorded: Mapping[str, Any], context: RequestContext) -> RequestContext:
     stated = context.stated_platform or PlatformContext()
-    platform = places.restored(recorded, stated)
+    platform = restored(recorded, stated)
     if platform is stated:
         return context
     made = RequestContext(
@@ -151,3 +158,203 @@ def _needs(agent: Agent, row: Proposal, credential: str) -> bool:
 
 def _listed(names: Sequence[str]) -> str:
     return " and ".join(names)
+
+
+# The place of a call: the parts of the platform context that an approval binds (design, section 6,
+# "The deed": "Context"). A client may renew credentials, but not change what they give access to.
+PLAIN = ("tenant_name", "k8s_namespace", "platform_base_url")
+CREDENTIALS = ("platform_token", "kubeconfig", "aws_credentials")
+_AWS = {
+    "region": ("region", "awsregion", "awsdefaultregion", "defaultregion", "regionname"),
+    "role": ("role", "rolearn", "awsrole", "awsrolearn", "assumerolearn"),
+    "endpoint": ("endpoint", "endpointurl", "awsendpoint", "awsendpointurl"),
+    "account": ("account", "accountid", "awsaccount", "awsaccountid"),
+}
+_OF_AWS = {alias: name for name, aliases in _AWS.items() for alias in aliases}
+_CLUSTER = re.compile(
+    r"""
+    ["']?\b(server|certificate-authority-data|certificate-authority|insecure-skip-tls-verify
+        |proxy-url|tls-server-name|namespace|current-context)["']?\s*:\s*
+    ("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s,}\]\#]+)
+    """,
+    re.VERBOSE,
+)
+_NAMES = re.compile(
+    r"""["']?\b(name|cluster)["']?\s*:\s*("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s,}\]{\#]+)"""
+)
+"""The names of fields that say which of several servers a context means."""
+_HIDES = re.compile(r"\\[xuU]|:\s*[&*!|>]|<<\s*:")
+"""Escapes, anchors and blocks of YAML; this code does not read the values behind them."""
+
+
+def place(platform: PlatformContext | None) -> dict[str, Any]:
+    """The fields of this request's context that a proposal binds and shows.
+
+    A credential is represented by the things that it gives access to; `user_id` is only shown.
+    """
+    if platform is None:
+        return {}
+    found: dict[str, Any] = {
+        name: value for name in ("user_id", *PLAIN) if (value := getattr(platform, name))
+    }
+    if "platform_base_url" in found:
+        found["platform_base_url"] = _without_user(found["platform_base_url"])
+    if platform.platform_token:
+        found["platform_token"] = {}
+    if platform.kubeconfig:
+        found["kubeconfig"] = _cluster(platform.kubeconfig.get_secret_value())
+    if platform.aws_credentials:
+        found["aws_credentials"] = dict(_account(platform.aws_credentials))
+    secrets = platform.secrets()
+    return mask(found, secrets) if secrets else found
+
+
+def differs(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The fields that both contexts state with different values."""
+    found = [name for name in PLAIN if name in recorded and name in now]
+    changed = [name for name in found if recorded[name] != now[name]]
+    one, other = recorded.get("kubeconfig"), now.get("kubeconfig")
+    if one is not None and other is not None and one != other:
+        changed.append("kubeconfig")
+    one, other = recorded.get("aws_credentials", {}), now.get("aws_credentials", {})
+    changed += [f"aws_credentials.{n}" for n in one if n in other and one[n] != other[n]]
+    return changed
+
+
+def missing(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The credentials that were present when the call was proposed and are absent now."""
+    return [name for name in CREDENTIALS if name in recorded and name not in now]
+
+
+def restored(recorded: Mapping[str, Any], platform: PlatformContext) -> PlatformContext:
+    """The context that the call gets: it has the recorded values, and lacks what was absent when
+    the call was proposed."""
+    changes: dict[str, Any] = {}
+    for name in PLAIN:
+        value = getattr(platform, name)
+        if name not in recorded and value is not None:
+            changes[name] = None
+        elif name in recorded and not value:
+            changes[name] = recorded[name]
+    changes |= {
+        name: None
+        for name in CREDENTIALS
+        if name not in recorded and getattr(platform, name) is not None
+    }
+    if "aws_credentials" in recorded and platform.aws_credentials:
+        stated = _restored_account(recorded["aws_credentials"], platform.aws_credentials)
+        if stated != platform.aws_credentials:
+            changes["aws_credentials"] = stated
+    if not changes:
+        return platform
+    made = platform.model_copy(update=changes)
+    return made
+
+
+def _without_user(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in url else url
+
+
+def _cluster(encoded: str) -> dict[str, Any]:
+    try:
+        text = base64.b64decode("".join(encoded.split()), validate=True).decode("utf-8", "replace")
+    except (binascii.Error, ValueError):
+        return {"digest": _digest(encoded)}
+    found: dict[str, Any] = {}
+    if _HIDES.search(text):
+        return {"digest": _digest(text)}
+    for named in _CLUSTER.finditer(text):
+        name, value = named[1], named[2].strip("\"'")
+        if name == "certificate-authority-data":
+            name, value = "certificate-authority", f"sha256:{_digest(value)}"
+        found.setdefault(name, []).append(_without_user(value))
+    if len(found.get("server", ())) > 1:
+        found["names"] = [_digest(str([named.groups() for named in _NAMES.finditer(text)]))]
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _account(credentials: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in credentials.items():
+        name = _OF_AWS.get(_plain(key))
+        if name is not None and value not in (None, ""):
+            yield name, value if isinstance(value, str | int) else str(value)
+
+
+def _restored_account(
+    recorded: Mapping[str, Any], credentials: Mapping[str, Any]
+) -> dict[str, Any]:
+    kept = {
+        key: value
+        for key, value in credentials.items()
+        if (name := _OF_AWS.get(_plain(key))) is None or name in recorded
+    }
+    stated = {_OF_AWS.get(_plain(key)) for key, value in kept.items() if value not in (None, "")}
+    return kept | {name: value for name, value in recorded.items() if name not in stated}
+
+
+def _plain(key: object) -> str:
+    return re.sub(r"[^a-z0-9]", "", str(key).lower())
+
+
+_TEXTS = ("name", "description", "input_description", "intent", "preview")
+"""The fields that the approver reads next to the input."""
+
+
+_LONGEST_INTENT = 500
+"""Characters of an intent that are kept: one sentence, for a list of cards."""
+
+
+def requester(caller: Caller, tenant: str | None = None, user: str | None = None) -> Requester:
+    """The requester; the messages claim `tenant` and `user`, and a proven tenant replaces the
+    claimed one."""
+    tenant = proven_tenant(caller.principal) or tenant
+    return Requester(caller.principal, tenant, user, caller.protocol, caller.address, caller.client)
+
+
+def needs_caller(agent: Agent, kind: Kind, name: str) -> bool:
+    """Whether a call can read something of the request that starts it, so that only its caller may
+    start it. A callable carries out its calls itself, in a conversation."""
+    if agent.function is not None:
+        return True
+    if kind == "command":
+        # A shell of the author's own may read anything, unless it says that it does not.
+        return agent.commands is None or getattr(agent.commands, "reads_context", True)
+    tool = agent.tools.get(name)
+    return tool is None or tool.needs_caller
+
+
+def stands_alone(
+    agent: Agent,
+    kind: Kind,
+    name: str,
+    platform: PlatformContext | None,
+    fields: Mapping[str, Any],
+) -> bool:
+    """Whether a call needs nothing of the request that proposes it, so that it may start without
+    that request: neither the tool's function nor a hook could miss a field of the request."""
+    if needs_caller(agent, kind, name) or fields:
+        return False
+    if platform is None:
+        return True
+    stated = {**platform.model_dump(mode="python"), **(platform.model_extra or {})}
+    return {name for name, value in stated.items() if value} <= {"user_id", *PLAIN}
+
+
+def proposal(who: Requester, **fields: Any) -> Proposal:
+    """A proposal for `who`; the ledger sets its times when it records it."""
+    # Record texts in the form in which they can be sent, so that lists of proposals can be
+    # written.
+    fields |= {name: json_values(fields[name]) for name in _TEXTS if name in fields}
+    if intent := fields.get("intent"):
+        fields["intent"] = intent[:_LONGEST_INTENT]
+    own: dict[str, Any] = {"turn": "", "index": 0, "created": 0.0, "expires": 0.0}
+    own["person"] = person_of(who.principal)
+    return Proposal(id=new_id(), **own | who._asdict() | fields)

@@ -12,13 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sayso.context import Caller, RequestContext, hidden_line
+from sayso.context import Caller, RequestContext, Session, hidden_line
 from sayso.conversation import approvals
-from sayso.decisions.deed import tool_deed
+from sayso.decisions.deed import place, proposal, requester, stands_alone, tool_deed
 from sayso.decisions.direct_decision import DirectDecision, Ran
 from sayso.decisions.granting import Grants
-from sayso.decisions.places import place
-from sayso.decisions.requested import proposal, requester, stands_alone
 from sayso.decisions.waiting import Waiting, settled, undone
 from sayso.engine import Engine
 from sayso.errors import ToolInputError
@@ -31,7 +29,6 @@ from sayso.tools import Tool
 from sayso.wire.events import ApprovalRequested, IntermittentUpdate
 from sayso.wire.masking import holds_secret, mask
 from sayso.wire.messages import Approval, Kind, PlatformContext
-from sayso.wire.session import Session
 
 Update = Callable[[IntermittentUpdate], None]
 _PAGE = 1_000

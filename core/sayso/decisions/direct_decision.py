@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sayso.context import RequestContext
-from sayso.decisions.edits import Edits
-from sayso.decisions.settling import Deciding, Prepared, Settled, settle
+from sayso.decisions.settling import Deciding, Edits, Prepared, Settled, settle
 from sayso.engine import Engine, Unrecorded
 from sayso.errors import InvalidRequest
 from sayso.gate import Outcome

@@ -13,9 +13,8 @@ from random import Random
 from typing import Any
 
 from sayso.context import RequestContext
-from sayso.decisions.deed import changed
+from sayso.decisions.deed import changed, needs_caller
 from sayso.decisions.direct_decision import DirectDecision
-from sayso.decisions.requested import needs_caller
 from sayso.engine import Engine
 from sayso.errors import InvalidRequest, RequestError, TurnError
 from sayso.ledger import Proposal, Reading, State, Transaction

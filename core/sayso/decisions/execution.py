@@ -12,7 +12,7 @@ from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from sayso.commands import CommandResult
-from sayso.context import RequestContext
+from sayso.context import RequestContext, Session
 from sayso.decisions.deed import acting
 from sayso.decisions.starts import Start, hand_back, is_ready, rested
 from sayso.engine import Engine, Unrecorded
@@ -22,11 +22,9 @@ from sayso.ledger import Proposal
 from sayso.ledger.claims import CallNotStarted, Continuation, Grant
 from sayso.ledger.writes import accepted
 from sayso.observing.calls import observed_command
-from sayso.wire.lenient_json import dump_json
-from sayso.wire.masking import mask
+from sayso.wire.json_bytes import dump_json
+from sayso.wire.masking import cut, error_text, hidden_trace, mask
 from sayso.wire.messages import CommandFile
-from sayso.wire.session import Session
-from sayso.wire.traces import cut, error_text, hidden_trace
 
 logger = logging.getLogger("sayso.turn")
 _NOTE = 1024

@@ -10,9 +10,7 @@ from typing import Any, TypeVar
 
 from sayso.context import Caller
 from sayso.conversation import approvals
-from sayso.decisions.deed import tool_deed
-from sayso.decisions.places import PLAIN
-from sayso.decisions.requested import proposal, requester
+from sayso.decisions.deed import PLAIN, proposal, requester, tool_deed
 from sayso.engine import Engine
 from sayso.errors import InvalidRequest, NotGranted, ToolInputError
 from sayso.hosting.grants import Grantable

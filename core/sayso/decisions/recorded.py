@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from sayso.context import Caller
 from sayso.conversation import approvals
-from sayso.decisions.requested import requester
+from sayso.decisions.deed import requester
 from sayso.engine import Engine
 from sayso.errors import InvalidRequest
 from sayso.hosting import Notes, Ruling

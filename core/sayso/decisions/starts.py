@@ -14,7 +14,7 @@ from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice, Decided, Requester
 from sayso.ledger.claims import Grant
 from sayso.wire.messages import Kind
-from sayso.workers.places import Place
+from sayso.workers.running import Place
 
 _RESERVE = 1.0
 _SOON = 0.02

@@ -16,7 +16,7 @@ from sayso.ledger import Pending, Proposal, Reading, State, Transaction
 from sayso.ledger.choices import Conversation, Requester
 from sayso.ledger.record import Ledger
 from sayso.ledger.writes import LOOK
-from sayso.wire.lenient_json import dump_json
+from sayso.wire.json_bytes import dump_json
 
 _SCANNED = 2_000
 """The number of proposals whose positions are read at once, without their contents."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sayso.agent import Agent
 from sayso.config import Config
-from sayso.context import Caller
+from sayso.context import Caller, Session
 from sayso.gate import Outcome
 from sayso.hosting.buffers import Buffers
 from sayso.hosting.grants import Grants
@@ -29,7 +29,6 @@ from sayso.tools.sources import WorkerLoops
 from sayso.wire.events import IntermittentUpdate
 from sayso.wire.failures import Failure
 from sayso.wire.messages import AgentMessage, ChatRequest, Kind, PlatformContext
-from sayso.wire.session import Session
 from sayso.workers.running import StartedTurn
 
 Update = Callable[[IntermittentUpdate], None]

@@ -13,7 +13,7 @@ from sayso.config import Config
 from sayso.context import Caller
 from sayso.errors import NotStarted, RequestError
 from sayso.hosting.buffers import Buffer, Buffers
-from sayso.wire.encoding import encode_lines, sendable
+from sayso.wire.chat import encode_lines, sendable
 from sayso.wire.events import Done, ErrorEvent, Event, IntermittentUpdate, TextDelta
 from sayso.wire.failures import Failure
 from sayso.wire.messages import ChatRequest

@@ -20,8 +20,7 @@ from sayso.http.sockets import BEARER
 from sayso.http.tickets import redeemed
 from sayso.plugins.implementations import Impl
 from sayso.principals import Principal
-from sayso.wire.masking import Secrets
-from sayso.wire.traces import hide
+from sayso.wire.masking import Secrets, hide
 
 PATIENCE = 30.0
 """Seconds that a plugin may take to identify the caller."""

@@ -20,11 +20,10 @@ from sayso.hosting.repeats import KEY, Attempt
 from sayso.http.disconnect import DisconnectWatch
 from sayso.http.ndjson import stream_reply
 from sayso.turns.output import Gathered
-from sayso.wire.encoding import reply_json
+from sayso.wire.chat import parse_request, reply_json
 from sayso.wire.failures import Failure
-from sayso.wire.lenient_json import dump_json
+from sayso.wire.json_bytes import dump_json
 from sayso.wire.messages import ChatRequest
-from sayso.wire.requests import parse_request
 from sayso.workers import per_loop
 
 PRINCIPAL = "sayso.principal"

@@ -16,7 +16,7 @@ from secrets import token_hex
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from sayso.ledger.people import Comment, Terms, Vote
-from sayso.wire.canonical import canonical
+from sayso.trees import canonical
 from sayso.wire.messages import Kind
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sayso.ledger import OPEN, Decision, Proposal, SuspendedTurn, Transaction
 from sayso.ledger.claims import Grant
-from sayso.wire.canonical import canonical
+from sayso.trees import canonical
 from sayso.wire.messages import Kind
 
 _ByText = dict[bytes, list[Proposal]]

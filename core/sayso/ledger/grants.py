@@ -22,7 +22,7 @@ from sayso.ledger.log import append, digest, log
 from sayso.ledger.rules import Freezing, Rules
 from sayso.ledger.voting import barred
 from sayso.principals import Principal
-from sayso.wire.canonical import canonical
+from sayso.trees import canonical
 
 MOST = 500
 """The largest number of grants that a store keeps."""

@@ -19,7 +19,7 @@ from hashlib import sha256
 from typing import Any
 
 from sayso.ledger import Head, LogRow, Proposal, Reading, Store, Transaction
-from sayso.wire.canonical import canonical
+from sayso.trees import canonical
 
 CHAINS = 16
 """The number of chains. No store can change it later: it determines a proposal's chain."""

@@ -14,7 +14,7 @@ from sayso.ledger.choices import Choice, Decided, Edit, Requester, name_of, rena
 from sayso.ledger.log import append, digest
 from sayso.ledger.people import Terms, Vote
 from sayso.principals import Principal, is_agent, person_of
-from sayso.wire.canonical import canonical
+from sayso.trees import canonical
 from sayso.wire.messages import Approval, Command
 
 WORDS = {

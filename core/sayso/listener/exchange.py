@@ -22,10 +22,9 @@ from sayso.hosting.streams import EventStream
 from sayso.http.disconnect import A_MOMENT, delayed_calls
 from sayso.http.endpoints import JSON, ChatEndpoint, Headers
 from sayso.http.ndjson import NDJSON
-from sayso.listener.corked import CorkedTransport
-from sayso.listener.half_closed import CONTINUE
+from sayso.listener.connections import CONTINUE, CorkedTransport
 from sayso.turns.output import Gathered
-from sayso.wire.encoding import encode_lines
+from sayso.wire.chat import encode_lines
 from sayso.wire.events import IntermittentUpdate
 from sayso.workers.running import StartedTurn
 

@@ -12,7 +12,7 @@ from websockets.frames import CloseCode, Frame
 from websockets.protocol import State
 
 from sayso.http.sockets import Socket, texts
-from sayso.listener.corked import CorkedTransport
+from sayso.listener.connections import CorkedTransport
 
 LINGER = 2.0
 """Seconds for a client that answers no ping to take the data written to it."""

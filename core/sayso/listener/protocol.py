@@ -12,10 +12,15 @@ from sayso.http.access import with_one_host
 from sayso.http.asgi import App
 from sayso.http.disconnect import A_MOMENT
 from sayso.http.endpoints import ChatEndpoint, Headers
-from sayso.listener.corked import CorkedTransport
+from sayso.listener.connections import (
+    CONTINUE,
+    CorkedTransport,
+    Flow,
+    HalfClosed,
+    idle_connections,
+    is_detectable,
+)
 from sayso.listener.exchange import Exchange
-from sayso.listener.half_closed import CONTINUE, HalfClosed, is_detectable
-from sayso.listener.keep_alive import Flow, idle_connections
 from sayso.listener.unchunked import Unchunked
 from sayso.service.ports import serves_on
 

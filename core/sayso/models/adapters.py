@@ -82,10 +82,10 @@ if TYPE_CHECKING:
         transcript as transcript,
     )
     from sayso.models.whole import pieces as pieces, streamed as streamed
-    from sayso.wire.lenient_json import encodable as encodable
+    from sayso.wire.json_bytes import encodable as encodable
 
 _MODULES = {
-    "wire.lenient_json": "encodable",
+    "wire.json_bytes": "encodable",
     "models": "Block ModelEvent Stop dump_turns load_turns",
     "models.access": "PLAIN REPLY bounded certificates check_key checked_address",
     "models.attempts": "Attempts",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sayso.errors import ModelErrorKind
-from sayso.wire.lenient_json import encodable
+from sayso.wire.json_bytes import encodable
 from sayso.wire.masking import MASK, Secrets
 
 LONGEST_REASON = 500

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sayso.models import Attachment, Block, Call, Result, Text, ToolDefinition, Turn
-from sayso.wire.lenient_json import encodable
+from sayso.wire.json_bytes import encodable
 
 NOT_RECORDED = "Error: no result of this call is recorded"
 _BEGINNING = "(the conversation begins here)"

@@ -9,7 +9,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from sayso.context import RequestContext
+from sayso.context import RequestContext, Session
 from sayso.errors import ModelError
 from sayso.gate import Gate, Late, NotEnded, Outcome
 from sayso.ledger import Proposal
@@ -19,8 +19,7 @@ from sayso.models.usage import Price
 from sayso.observing import ModelCallBegan, ModelCallEnded, ToolCallBegan, ToolCallEnded
 from sayso.observing.observers import Observers, current, turn_id
 from sayso.tools import Tool
-from sayso.wire.session import Session
-from sayso.workers.places import Place
+from sayso.workers.running import Place
 
 Stream = Callable[[Ask], AsyncIterator[ModelEvent]]
 

@@ -21,7 +21,7 @@ from sayso.observing import (
     TurnBegan,
     TurnEnd,
 )
-from sayso.wire.traces import hidden_trace
+from sayso.wire.masking import hidden_trace
 
 logger = logging.getLogger("sayso.observers")
 _TRACEPARENT = 55

@@ -10,14 +10,13 @@ from secrets import token_hex
 from time import perf_counter
 from typing import Any
 
-from sayso.context import Caller
+from sayso.context import Caller, Session
 from sayso.errors import AgentError, RequestError, TurnError
 from sayso.hosting.streams import Sink
 from sayso.observing import TurnBegan, TurnEnded
 from sayso.observing.observers import Observers, Tally, current
 from sayso.wire.events import Approvals, Done, Event, StopReason, TextDelta
 from sayso.wire.messages import ChatRequest, Message
-from sayso.wire.session import Session
 
 Run = Callable[..., Coroutine[Any, Any, None]]
 _PROCESS = token_hex(4)

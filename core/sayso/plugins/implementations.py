@@ -13,7 +13,7 @@ from sayso import hookspecs
 from sayso.errors import PluginError, StartupError, counted, named, nearest
 from sayso.hookspecs import HOOKS, PROJECT
 from sayso.plugins.deadlines import Overdue, interrupted
-from sayso.wire.traces import raised_at
+from sayso.wire.masking import raised_at
 
 MEND = "mend the plugin, take it out of the configuration, or uninstall it"
 """The way out if an implementation failed at the start."""

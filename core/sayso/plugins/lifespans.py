@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sayso.errors import PluginError, StartupError, counted, named
 from sayso.plugins.deadlines import Overdue, interrupted, watched
 from sayso.plugins.implementations import MEND
-from sayso.wire.traces import raised_at
+from sayso.wire.masking import raised_at
 
 if TYPE_CHECKING:
     from sayso.hosting import Host

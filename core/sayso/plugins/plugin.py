@@ -18,8 +18,8 @@ from sayso.errors import ConfigError, PluginError, counted, named
 from sayso.plugins.deadlines import Overdue, interrupted
 from sayso.plugins.discovery import BUILT_IN, Choice, Installed, way_out
 from sayso.plugins.implementations import MEND
-from sayso.wire.canonical import copied
-from sayso.wire.traces import raised_at
+from sayso.trees import copied
+from sayso.wire.masking import raised_at
 
 if TYPE_CHECKING:
     from sayso.hosting import Host

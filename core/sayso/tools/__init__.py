@@ -19,6 +19,7 @@ from typing import Any, Generic, TypedDict, Unpack, cast, overload
 from typing_extensions import ParamSpec, TypeVar
 
 from sayso.config.received import received
+from sayso.context import Session
 from sayso.errors import ToolInputError
 from sayso.models import ToolDefinition
 from sayso.tools.descriptions import describe
@@ -28,7 +29,6 @@ from sayso.tools.inputs import Whole, holds_secret_type, write_only
 from sayso.tools.previews import check_preview, preview_of
 from sayso.tools.schemas import Arguments, ModelInputs, SchemaInputs, inputs_of
 from sayso.tools.signatures import layers, plain_function, read_signature
-from sayso.wire.session import Session
 from sayso.workers.code import is_coroutine_function
 
 __all__ = [

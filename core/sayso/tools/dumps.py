@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from sayso.config.received import Names
 from sayso.tools.inputs import dropped, holds_secret_type
-from sayso.tools.validation import explained, unknown
+from sayso.tools.values import explained, unknown
 
 _KEPT_WHOLE = frozenset(("any", "bool", "float", "int", "literal", "none", "str"))
 """The types of pydantic's core schemas that drop nothing of a value and call no user code."""

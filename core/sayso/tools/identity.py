@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from sayso.tools.inputs import UNSTEADY, Taking, steady
 from sayso.tools.signatures import plain_function
-from sayso.wire.canonical import canonical
+from sayso.trees import canonical
 
 _INSTALLED = ("site-packages", "dist-packages")
 _PROJECT = ("pyproject.toml", "setup.py", "setup.cfg", "sayso.toml", ".git", ".hg")

@@ -17,8 +17,8 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 
 from sayso.config.received import Names, names_of, received
 from sayso.errors import ToolInputError
-from sayso.wire.bodies import is_json
-from sayso.wire.canonical import canonical, copied
+from sayso.trees import canonical, copied
+from sayso.wire.json_bytes import is_json
 
 _SECRET = (SecretStr, SecretBytes)
 _ABSENT = object()

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from sayso.wire.bodies import is_json
+from sayso.wire.json_bytes import is_json
 
 
 def object_schema(label: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from sayso.tools.inputs import Whole, groups_of, held_by
 from sayso.tools.json_schemas import Schema, object_schema, sayable, stated_object, unusable
 from sayso.tools.parameters import model_of, refined
 from sayso.tools.signatures import EMPTY, Argument, Signature
-from sayso.tools.validation import (
+from sayso.tools.values import (
     SHOWN_ERRORS,
     as_json,
     explained,

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, cast
 
-from sayso.wire.session import Session
+from sayso.context import Session
 
 Injected = Literal["session", "context"]
 EMPTY: Any = inspect.Parameter.empty

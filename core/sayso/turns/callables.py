@@ -26,7 +26,7 @@ from sayso.turns.output import Output
 from sayso.turns.proposals import proposals_of
 from sayso.turns.replies import Said, reply_of, send_outcomes
 from sayso.turns.request import Request
-from sayso.wire.masking import mask
+from sayso.wire.masking import cut, mask
 from sayso.wire.messages import (
     AgentMessage,
     Data,
@@ -34,7 +34,6 @@ from sayso.wire.messages import (
     ExecutedCommand,
     ExecutedToolCall,
 )
-from sayso.wire.traces import cut
 from sayso.workers.abandoned import Watched, described
 from sayso.workers.code import is_coroutine_function
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from sayso.context import Session
 from sayso.conversation import approvals
-from sayso.conversation.wording import known_since
+from sayso.conversation.calls import known_since
 from sayso.decisions.deed import hinders
 from sayso.decisions.settling import Settled, waited
 from sayso.decisions.starts import NOT_STARTED, latest, words
@@ -19,16 +20,14 @@ from sayso.ledger.choices import Decided
 from sayso.ledger.database import load_terms
 from sayso.ledger.voting import standing
 from sayso.turns.ending import Answer
-from sayso.turns.outcomes import outcomes_of
 from sayso.turns.output import OUTCOMES, Output
 from sayso.turns.plan import AskFunction, Replay, Restate
 from sayso.turns.request import Request
-from sayso.turns.settle import caught_up
+from sayso.turns.settle import caught_up, outcomes_of
 from sayso.wire.messages import AgentMessage
-from sayso.wire.session import Session
 from sayso.workers.abandoned import described
 from sayso.workers.code import is_async_generator_function, is_coroutine_function
-from sayso.workers.places import Place
+from sayso.workers.running import Place
 
 
 async def restate(request: Request, settled: Settled, step: Restate, out: Output) -> Answer:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from sayso.context import Session
 from sayso.conversation import approvals
 from sayso.conversation.hidden import hidden_reply, hidden_session, hidden_turns
 from sayso.decisions.settling import NOTHING_DECIDED, Settled
@@ -17,9 +18,9 @@ from sayso.ledger import RAN, Proposal, SuspendedTurn
 from sayso.models import Turn, dump_turns
 from sayso.models.usage import counted
 from sayso.turns.interceptors import alter, altered_texts
-from sayso.turns.outcomes import known_to_reply, outcomes_of
 from sayso.turns.output import Output, done_of, executed_events, proposal_events
 from sayso.turns.request import Request
+from sayso.turns.settle import known_to_reply, outcomes_of
 from sayso.wire.events import (
     ApprovalRequested,
     Done,
@@ -29,10 +30,9 @@ from sayso.wire.events import (
     TextDelta,
     fold_done,
 )
-from sayso.wire.lenient_json import dump_json
+from sayso.wire.json_bytes import dump_json
 from sayso.wire.masking import NO_SECRETS, mask
 from sayso.wire.messages import AgentMessage
-from sayso.wire.session import Session
 
 _STATED = (
     "id kind name input turn index call_id created expires description input_description intent"

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from sayso.context import Session
 from sayso.conversation import approvals
 from sayso.decisions.execution import change_of, state_of
 from sayso.decisions.settling import look
@@ -16,6 +17,7 @@ from sayso.plugins.implementations import Impl
 from sayso.turns.output import Output
 from sayso.turns.request import Request
 from sayso.turns.settle import deciding
+from sayso.wire.chat import check_messages
 from sayso.wire.events import Event
 from sayso.wire.messages import (
     AgentMessage,
@@ -24,8 +26,6 @@ from sayso.wire.messages import (
     Message,
     beyond_text,
 )
-from sayso.wire.requests import check_messages
-from sayso.wire.session import Session
 
 # Proposals are sent as they were recorded; the changes that an interceptor makes to these fields
 # have no effect.

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from sayso.context import Journal
+from sayso.conversation.calls import spoken
 from sayso.conversation.hidden import hidden_turns
-from sayso.conversation.wording import spoken
 from sayso.decisions.execution import change_of, state_of
 from sayso.ledger import OPEN, Proposal
 from sayso.ledger.choices import unknown_outcome

@@ -34,7 +34,7 @@ from sayso.wire.events import (
     ToolCalls,
     fold,
 )
-from sayso.wire.lenient_json import dump_json
+from sayso.wire.json_bytes import dump_json
 from sayso.wire.masking import NO_SECRETS, Secrets
 from sayso.wire.messages import AgentMessage, Approval, ChatRequest, Data
 

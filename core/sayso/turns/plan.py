@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from sayso.conversation.approvals import last_shown
-from sayso.conversation.mentions import Mentions
+from sayso.conversation.calls import Mentions
 from sayso.errors import InvalidRequest
 from sayso.ledger import ENDED, Proposal, SuspendedTurn
 from sayso.ledger.choices import Decided

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from sayso.commands.identity import shell_deed
 from sayso.conversation import approvals
 from sayso.conversation.hidden import input_holds_secret
-from sayso.decisions.places import place
-from sayso.decisions.requested import proposal, stands_alone
+from sayso.decisions.deed import place, proposal, stands_alone
 from sayso.errors import AgentError
 from sayso.ledger import Proposal
 from sayso.turns.replies import INVALID

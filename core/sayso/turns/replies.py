@@ -14,9 +14,9 @@ from sayso.context import RequestContext
 from sayso.decisions.settling import NOTHING_DECIDED
 from sayso.errors import AgentError, ReplyTooLarge
 from sayso.ledger.choices import Decided
-from sayso.turns.outcomes import outcomes_of
 from sayso.turns.output import OUTCOMES, Output, done_of, executed_events
 from sayso.turns.request import Request
+from sayso.turns.settle import outcomes_of
 from sayso.wire.events import (
     Approvals,
     Commands,
@@ -38,7 +38,7 @@ from sayso.wire.events import (
 from sayso.wire.messages import AgentMessage, Data
 from sayso.workers import cancelled_here, let_cancel
 from sayso.workers.code import beginning
-from sayso.workers.places import Place
+from sayso.workers.running import Place
 
 INVALID = "the agent returned neither text nor a message"
 """The error for a result that is no reply."""

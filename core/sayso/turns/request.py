@@ -7,20 +7,18 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sayso.context import Caller, RequestContext
+from sayso.context import Caller, RequestContext, Session
 from sayso.conversation import approvals
-from sayso.decisions.edits import Edits
-from sayso.decisions.requested import requester
-from sayso.engine import Engine
+from sayso.decisions.deed import requester
+from sayso.decisions.settling import Edits
+from sayso.engine import Engine, Slot
 from sayso.ledger.choices import Choice, Conversation, Decided, Requester
-from sayso.slots import Slot
 from sayso.turns.output import Output
 from sayso.turns.plan import Asking
+from sayso.wire.chat import know_secrets
 from sayso.wire.events import AgentEvent, ConversationStarted, MessageAdded
 from sayso.wire.masking import Secrets
 from sayso.wire.messages import ChatRequest, Message, PlatformContext, platform_of, said_in
-from sayso.wire.requests import know_secrets
-from sayso.wire.session import Session
 
 
 class Request(NamedTuple):

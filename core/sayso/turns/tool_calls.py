@@ -9,8 +9,8 @@ from typing import Any
 
 from sayso.commands.suggestions import SUGGEST_COMMANDS, read_suggestion
 from sayso.conversation import approvals
+from sayso.conversation.calls import spoken
 from sayso.conversation.hidden import input_holds_secret
-from sayso.conversation.wording import spoken
 from sayso.decisions.deed import tool_deed
 from sayso.errors import ToolInputError
 from sayso.gate import Outcome
@@ -18,7 +18,7 @@ from sayso.ledger import Proposal
 from sayso.models import Call, Result, Text, Turn
 from sayso.policy import forbidden
 from sayso.tools import Tool
-from sayso.tools.results import ToolResult, images_of
+from sayso.tools.values import ToolResult, images_of
 from sayso.turns.granted import run_granted
 from sayso.turns.journal import Noted
 from sayso.turns.output import Output

@@ -39,7 +39,7 @@ from sayso.turns.output import Output
 from sayso.turns.request import Request
 from sayso.turns.tool_calls import RequestedCalls
 from sayso.wire.events import IntermittentUpdate, ModelCalled, StopReason, TextDelta
-from sayso.wire.traces import hidden_trace
+from sayso.wire.masking import hidden_trace
 from sayso.workers import cancelled_here, let_cancel
 from sayso.workers.running import Running
 

@@ -29,15 +29,13 @@ from sayso.turns.ending import (
     report_before_failing,
 )
 from sayso.turns.interceptors import intercept
-from sayso.turns.outcomes import outcomes_of
 from sayso.turns.output import Output
 from sayso.turns.plan import AskFunction, AskModel, Replay, Restate, Step, nothing_to_answer, plan
 from sayso.turns.request import Request, accepted, platform_in, request_of, started
-from sayso.turns.settle import continuing, settle
+from sayso.turns.settle import continuing, outcomes_of, settle
 from sayso.turns.tool_loop import ask_model
-from sayso.wire.masking import NO_SECRETS, mask
+from sayso.wire.masking import NO_SECRETS, hidden_trace, hide, mask
 from sayso.wire.messages import ChatRequest, Message
-from sayso.wire.traces import hidden_trace, hide
 
 logger = logging.getLogger("sayso.turn")
 

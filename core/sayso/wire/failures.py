@@ -18,9 +18,8 @@ from sayso.errors import (
     reasons,
 )
 from sayso.wire.events import ErrorEvent
-from sayso.wire.masking import mask
+from sayso.wire.masking import cut, hidden_in, hidden_trace, mask
 from sayso.wire.messages import Data
-from sayso.wire.traces import cut, hidden_in, hidden_trace
 
 logger = logging.getLogger("sayso.host")
 _LONGEST = 16 * 2**10

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sayso.workers.channel import Channel
 from sayso.workers.loop import cancelled_here, current_worker, let_cancel, new_event_loop
-from sayso.workers.mailbox import per_loop
+from sayso.workers.mailbox import Channel, per_loop
 from sayso.workers.running import Running
 from sayso.workers.workers import Workers
 

@@ -14,10 +14,9 @@ from typing import Any, TypeVar
 
 from sayso.workers import Channel, Workers
 from sayso.workers.abandoned import Watched, watched_function
-from sayso.workers.forks import leave_fork
 from sayso.workers.loop import may_block_here
-from sayso.workers.places import LoopPlace, Place, ThreadPlace
-from sayso.workers.running import contained
+from sayso.workers.running import LoopPlace, Place, contained, leave_fork
+from sayso.workers.threads import ThreadPlace
 
 A = TypeVar("A")
 T = TypeVar("T")

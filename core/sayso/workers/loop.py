@@ -12,8 +12,8 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from sayso.workers.forks import own_forks
 from sayso.workers.mailbox import Mailbox, mailbox
+from sayso.workers.running import own_forks
 from sayso.workers.threads import Executor, Threads
 
 if TYPE_CHECKING:

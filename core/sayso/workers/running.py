@@ -1,19 +1,22 @@
-"""A task on a worker loop, as its caller sees it."""
+"""A task on a worker loop, as its caller sees it, and the places where calls of user code start."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
-from sayso.workers.forks import leave_fork
 from sayso.workers.mailbox import mailbox, wake_waiter
 
 if TYPE_CHECKING:
     from sayso.workers.loop import WorkerLoop
+    from sayso.workers.workers import Workers
 
 T = TypeVar("T")
 
@@ -21,6 +24,40 @@ GRACE = 2.0
 """Seconds for a turn that exceeded its time to clean up."""
 PATIENCE = 0.05
 """Seconds that a canceller waits for a loop that may be blocked in user code."""
+
+
+# A process forked by user code ends when that code returns to the service. It shares the
+# descriptors that its parent's loops wait on: as a second service it would take its parent's
+# wake-ups, and might do its work a second time.
+_here = threading.local()
+_forked = False
+
+
+def own_forks(loop: AbstractEventLoop | None = None) -> None:
+    """Declare that this thread, on which `loop` runs, calls user code for as long as it lives."""
+    _here.user_code = True
+    _here.loop = loop
+
+
+def leave_fork(error: BaseException | None = None) -> None:
+    """End this process, with the status for `error`, if user code forked it."""
+    if _forked:
+        status = error.code or 0 if isinstance(error, SystemExit) else int(error is not None)
+        os._exit(status if isinstance(status, int) else 1)
+
+
+def _in_child() -> None:
+    global _forked
+    if not getattr(_here, "user_code", False):
+        return
+    _forked = True
+    if _here.loop is not None:
+        # Async code that awaits returns to its loop.
+        _here.loop.call_soon(leave_fork)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 class Running(Generic[T]):
@@ -244,3 +281,76 @@ def contained(error: BaseException) -> Exception:
     failure = RuntimeError(f"the code raised {type(error).__name__}")
     failure.__cause__ = error
     return failure
+
+
+class Place(Protocol):
+    """A place where one call may start; each is either released, or runs its call, once."""
+
+    async def comes(self, until: float) -> bool:
+        """Whether the place has arrived, at the latest at `until` (monotonic seconds)."""
+        ...
+
+    async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """The result of `fn(*args)`, which starts at once: a plain function on a thread, an async
+        one on a loop."""
+        ...
+
+    def leave(self) -> None:
+        """Release the place; no effect once it runs its call."""
+        ...
+
+
+class Arrival:
+    """The arrival of a place, announced to the loop that waits for it."""
+
+    def __init__(self) -> None:
+        self.here = False
+        self._box = mailbox()
+        self._arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def announce(self) -> None:
+        self.here = True
+        self._box.post(partial(wake_waiter, self._arrived), last=True)
+
+    async def within(self, until: float) -> bool:
+        left = until - monotonic()
+        if not self.here and left > 0:
+            await asyncio.wait({self._arrived}, timeout=left)
+        return self.here
+
+
+class LoopPlace:
+    """A worker loop that has arrived for this call; it may be blocked again before the call
+    starts."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._arrival = Arrival()
+        self._go: asyncio.Future[Callable[[], Coroutine[Any, Any, Any]]]
+        self._started = False
+        self.comes = self._arrival.within
+        self._running = workers.spawn(self._live)
+
+    async def _live(self) -> Any:
+        self._go = asyncio.get_running_loop().create_future()
+        self._box = mailbox()
+        self._arrival.announce()
+        work = await self._go
+        return await work()
+
+    async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+        return await self.spawn(partial(fn, *args))
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Running[Any]:
+        """Run `work()`, as `Workers.spawn` does."""
+        self._started = True
+        self._box.post(partial(_give, self._go, work), last=True)
+        return self._running
+
+    def leave(self) -> None:
+        if not self._started:
+            self._running.cancel()
+
+
+def _give(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)

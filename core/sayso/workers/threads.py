@@ -1,4 +1,5 @@
-"""Threads for blocking user code: as many as are needed at once, up to a limit."""
+"""Threads for blocking user code: as many as are needed at once, up to a limit. One may be reserved
+for a call."""
 
 from __future__ import annotations
 
@@ -14,9 +15,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 from sayso.workers.abandoned import SECOND, Abandoned, Watched, described
-from sayso.workers.forks import leave_fork, own_forks
 from sayso.workers.mailbox import mailbox
-from sayso.workers.running import contained
+from sayso.workers.running import Arrival, contained, leave_fork, own_forks
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -127,6 +127,34 @@ class Threads:
             self._threads.discard(threading.current_thread())
         self._on_end()
         return True
+
+
+class ThreadPlace:
+    """One of `threads`, reserved for its call. Raises RuntimeError if none can be had."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._arrival = Arrival()
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.comes = self._arrival.within
+        threads.submit(self._live)
+
+    def _live(self) -> None:
+        self._arrival.announce()
+        if (job := self._jobs.get()) is not None:
+            job()
+
+    async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+        job, result = call_of(fn, *args)
+        self.submit(job)
+        return await result
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run `job`, which must not raise."""
+        self._jobs.put(job)
+
+    def leave(self) -> None:
+        # After a job it is never read.
+        self._jobs.put(None)
 
 
 class Executor(ThreadPoolExecutor):
