@@ -129,7 +129,7 @@ def test_console_on_an_open_address_stops_the_start(host: str) -> None:
         config = load_config(environ={}, overrides={**given, "approvals.ledger": "memory://"})
         app_to_serve(lambda messages, context: "fine", config, Extras())
 
-    with pytest.raises(ConfigError, match=r"console on .* set \[auth\].*server\.hosts.*127"):
+    with pytest.raises(ConfigError, match=r"on the console.* set \[auth\].*server\.hosts.*127"):
         start()
     start(**{"server.hosts": ["own.test"]})
     start(**{"server.host": "127.0.0.1"})

@@ -72,8 +72,8 @@ def _refuse_open_pages(host: ServiceHost) -> None:
     server = host.config.server
     if host.plugins.public_paths and not (host.guarded or server.hosts or is_loopback(server.host)):
         raise ConfigError(
-            f"the console on {server.host} would let everybody decide who reaches it, also pages "
-            "of others; set [auth], or name the hosts of its address in server.hosts, or set "
+            f"everybody who reaches {server.host} could decide on the console, also web pages of "
+            "other sites; set [auth], or name the hosts of its address in server.hosts, or set "
             "server.host to 127.0.0.1"
         )
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from sayso import Agent, Call, tool
 from sayso.cli import run
 from sayso.testing import Served, Service, scripted, user
+from sayso_mcp import MCP
 
 CONFIG = """
 plugins = ["v2", "approvals"]
@@ -96,9 +98,9 @@ def test_list_takes_filters_and_says_what_it_reads(sayso: World, url: bool) -> N
     assert (web in listed, db in listed) == (True, False)
     place = sayso.service.url if url else "calls.db"
     assert sayso.err.startswith("reading ") and place in sayso.err
-    assert sayso("list", "--tool", "nope", url=url) == "nothing fits\n"
+    assert sayso("list", "--tool", "nope", url=url) == "no call fits these options\n"
     assert db in sayso("list", "--requester", "ann", "--state", "pending", url=url)
-    assert sayso("list", "--state", "done", url=url) == "nothing is DONE\n"
+    assert sayso("list", "--state", "done", url=url) == "no call is DONE\n"
     assert [row["id"] for row in json.loads(sayso("list", "--json", url=url))] == [web, db]
     assert db in sayso("list", "--limit", "1", url=url)
 
@@ -182,3 +184,11 @@ def test_service_that_does_not_answer_or_admit_is_named(sayso: World) -> None:
     run_ = ["approvals", "list", "--url", "http://127.0.0.1:1"]
     assert run(run_) == 1
     assert run(["approvals", "list", "--url", "ftp://x"]) == 1
+
+
+def test_help_of_approve_names_a_value_that_the_setting_takes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["approvals", "approve", "--help"]) == 0
+    (named,) = re.findall(r'plugin\.mcp\.approvals is "(\w+)"', capsys.readouterr().out)
+    assert named in get_args(get_type_hints(MCP.Settings)["approvals"])

@@ -272,5 +272,5 @@ def test_to_list_one_that_waits_where_all_have_expired_takes_few_steps(
     monkeypatch.chdir(tmp_path)
     read = rows_read(monkeypatch)
     assert cli.run(["approvals", "list", "--limit", "1", "--state", "PENDING"]) == 0
-    assert capsys.readouterr().out == "nothing is PENDING\n"
+    assert capsys.readouterr().out == "no call is PENDING\n"
     assert len(read) < 10

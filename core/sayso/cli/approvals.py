@@ -95,7 +95,7 @@ def list_(
 
 
 def _nothing(state: State | None) -> str:
-    return "nothing fits" if state is None else f"nothing is {state}"
+    return "no call fits these options" if state is None else f"no call is {state}"
 
 
 @command.command(short_help="Show one proposal with its history.")
@@ -121,8 +121,10 @@ def show(
 @config_option
 @service_options
 @click.argument("id")
-@click.option("--seen", help="What you saw, as sayso approvals show prints it; once it was edited.")
-@click.option("--reason", help="Why, where the rule wants a reason.")
+@click.option(
+    "--seen", help="The digest seen that `show` prints; needed after an edit of the input."
+)
+@click.option("--reason", help="Why you approve; needed if the rule demands a reason.")
 def approve(
     config_file: Path | None,
     url: str | None,
@@ -133,10 +135,10 @@ def approve(
 ) -> None:
     """Approve the call ID.
 
-    It is recorded as APPROVED and runs, once, in the service: at once where the call needs nothing
-    of its caller's, else when its caller sends it back.
-    In sayso chat and in the console: approve it there too. Over MCP, where the plugin's
-    approvals are "console": call the tool again. Over HTTP, its id is enough:
+    It is recorded as APPROVED. The service starts it at once if it needs nothing from its client;
+    else it runs when its client sends it back: in sayso chat and on the console by approving it
+    there, too; over MCP, if plugin.mcp.approvals is "inbox", by calling the tool again; over HTTP
+    by its id:
 
     \b
       {"messages": [{"role": "user", "content": "",

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None:
     """Show the plugins: which are active and why, their hooks, routes and settings.
 
-    A plugin is a package with an entry point in the group "sayso". Installing one is all it
-    takes, unless `plugins` in sayso.toml lists the active ones.
+    A plugin is a package with an entry point in the group "sayso". An installed plugin is active
+    unless it says otherwise: most of Sayso's own are active once `plugins` in sayso.toml names
+    them. If there is such a list, only the plugins in it are active.
 
     \b
     Examples:
