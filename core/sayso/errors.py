@@ -179,7 +179,7 @@ class NotGranted(RequestError):
         "OWN_REQUEST": "the holder of a standing grant must be somebody else than its giver",
         "NOT_AN_APPROVER": "the rule for these calls names others who may approve them",
         "NOT_FOUND": "you may not approve calls of this holder; see approvals.deciders",
-        "QUORUM": "the rule for these calls wants several approvals, and a grant is only one",
+        "QUORUM": "the rule for these calls demands several approvals, so no grant covers them",
         "DENIED": "a rule of this service forbids these calls",
         "NOT_GRANTABLE": "the tool is marked as destructive, or its rule excludes standing grants",
     }

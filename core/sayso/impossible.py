@@ -70,10 +70,7 @@ def _why(terms: Terms, known: _Known) -> Iterator[str]:
     if not known.guarded:
         yield "nobody has to say who they are; set [auth]"
     if of_persons and not terms.approvers and known.deciders == "principal":
-        yield (
-            "only who asked for a call may decide; name approvers, or set "
-            "approvals.deciders = 'any'"
-        )
+        yield ("only the requester may decide; name approvers, or set approvals.deciders = 'any'")
     if known.all is not None:
         yield from _among(terms, known.all)
         return

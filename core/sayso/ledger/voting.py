@@ -20,7 +20,7 @@ from sayso.wire.messages import Approval, Command
 WORDS = {
     "AGENT": "an agent decides nothing; a person has to",
     "NOT_AN_APPROVER": "the rule for this call names others who may approve it",
-    "OWN_REQUEST": "the rule for this call wants somebody else than who asked for it",
+    "OWN_REQUEST": "the requester may not approve this call; somebody else has to",
 }
 """The text for each reason that keeps somebody from approving a call."""
 _GROUP = "group:"

@@ -21,8 +21,8 @@ class NotAllowed(RequestError):
     _WORDS = {
         "AGENT": "an agent decides nothing; a person has to",
         "NOT_AN_APPROVER": "the rule for this call names others who may approve it",
-        "OWN_REQUEST": "the rule for this call wants somebody else than who asked for it",
-        "NOT_THE_REQUESTER": "only who asked for the call takes it back; reject it instead",
+        "OWN_REQUEST": "the requester may not approve this call; somebody else has to",
+        "NOT_THE_REQUESTER": "only the requester may withdraw this call; reject it instead",
         "NOT_A_PERSON": "only persons stop all starts; see [auth.people]",
         "NOT_AN_AUDITOR": "the log is for members of the groups in auth.auditors",
     }

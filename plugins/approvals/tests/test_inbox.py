@@ -180,6 +180,7 @@ def test_who_asked_takes_it_back_and_nobody_else(inbox: Inbox) -> None:
     row = inbox.propose()
     refused = inbox.post(f"/{row.id}/withdraw", {}, BOB)
     assert (refused.status, refused.json()["code"]) == (403, "NOT_THE_REQUESTER")
+    assert refused.json()["detail"].endswith("; reject it instead")
     taken = inbox.post(f"/{row.id}/withdraw", {"reason": "solved"}, ANN).json()
     assert (taken["state"], taken["decision"]["reason"]) == ("REJECTED", "solved")
 

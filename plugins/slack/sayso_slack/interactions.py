@@ -17,7 +17,7 @@ logger = logging.getLogger("sayso.slack")
 _BARRED = {
     "AGENT": "An agent decides nothing; a person has to.",
     "NOT_AN_APPROVER": "The rule for this call names others who may approve it.",
-    "OWN_REQUEST": "The rule for this call wants somebody else than who asked for it.",
+    "OWN_REQUEST": "The requester may not approve this call; somebody else has to.",
 }
 _CHANGED = "The call is not what this card showed any more: read it again. Nothing was decided."
 _UNKNOWN_CALL = "There is no such call for you."
