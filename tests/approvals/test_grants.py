@@ -117,7 +117,7 @@ def test_covered_call_runs_at_once_and_the_reply_and_the_log_say_why(
     reply = place.ask()
     assert place.ran == ["web"]
     assert reply["data"]["tool_calls"] == []
-    assert reply["content"] == "done\n\n(Allowed by standing grants: restart by one of bob.)"
+    assert reply["content"] == "done\n\n(Allowed by standing grants: restart, given by bob.)"
     (said,) = reply["meta_data"]["granted"]
     assert (said["grant"], said["who"], said["name"]) == (grant["id"], "bob", "restart")
     shown = place.service.get(f"/approvals/{said['id']}", of("bob")).json()

@@ -340,7 +340,8 @@ def test_command_line_rejects_and_approves_nothing_that_a_rule_gives_to_people(
     service = sayso_served(agent, config=file)
     call = proposed(service)
     assert run(["approvals", "approve", call["id"], "--config", str(file)]) == 1
-    assert "names others who may approve" in capsys.readouterr().err
+    refused = capsys.readouterr().err
+    assert "names others who may approve" in refused and "--url" in refused
     assert run(["approvals", "reject", call["id"], "--config", str(file)]) == 0
     assert row_of(service, call).state == "REJECTED"
 

@@ -202,7 +202,7 @@ def grant(
     arguments: tuple[str, ...],
 ) -> None:
     """Approve further calls like ID: of the same tool, with the same input, in the same place, by
-    the same requester. Needs approvals.grants, and somebody else than the requester.
+    the same requester. Needs approvals.grants; the requester cannot give it.
 
     \b
     Examples:

@@ -91,7 +91,7 @@ def _facts(call: Json) -> Iterator[tuple[str, str]]:
 
 def _demands(rule: Json) -> str:
     said = [f"{rule['quorum']} of {', '.join(rule['approvers']) or 'those who may decide'}"]
-    said += ["not who asked"] if rule["not_requester"] else []
+    said += ["not the requester"] if rule["not_requester"] else []
     said += ["with a reason"] if rule["reason"] else []
     return ", ".join(said)
 

@@ -30,6 +30,7 @@ _PAGE = 1_000
 _UNSETTLED: tuple[State, ...] = ("PENDING", "APPROVED", "EXECUTING")
 """States that end by time or by an owner's death; the row is updated when somebody reads it."""
 _READER = View()
+_AS_APPROVER = "; an approver decides with --url, and a token in SAYSO_TOKEN"
 
 
 class Where(NamedTuple):
@@ -315,6 +316,8 @@ async def _decide(
             [choice], [], who, Conversation(), claim=False, decided_by=person()
         )
     except InvalidRequest as error:
-        raise SaysoError(f"{id}: {error.items[0]['msg']}") from None
+        (refused, *_) = error.items
+        named = refused["type"] == "approval_not_allowed"
+        raise SaysoError(f"{id}: {refused['msg']}{_AS_APPROVER if named else ''}") from None
     await ledger.wake()
     return decided.rows[id]

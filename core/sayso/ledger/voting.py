@@ -23,6 +23,7 @@ WORDS = {
     "OWN_REQUEST": "the requester may not approve this call; somebody else has to",
 }
 """The text for each reason that keeps somebody from approving a call."""
+_REASON = "the rule for this call demands a reason for the approval; state it as 'reason'"
 _GROUP = "group:"
 
 
@@ -71,7 +72,7 @@ def refusal(
     if why and (choice.approved or not (own or operator)):
         return "approval_not_allowed", WORDS[why]
     if choice.approved and row.terms is not None and row.terms.reason and not choice.why:
-        return "approval_reason_required", "the rule for this call wants a reason for the approval"
+        return "approval_reason_required", _REASON
     return None
 
 

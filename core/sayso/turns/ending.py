@@ -164,7 +164,7 @@ def _state_grants(last: Done, out: Output) -> None:
 
 def _words_of_grants(out: Output) -> str:
     said = dict.fromkeys((r.name, r.decision and r.decision.who) for r in out.granted)
-    named = ", ".join(f"{name} by one of {who}" for name, who in said)
+    named = ", ".join(f"{name}, given by {who}" for name, who in said)
     words = f"(Allowed by standing grants: {named}.)"
     return f"\n\n{words}" if out.text else words
 
