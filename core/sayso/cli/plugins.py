@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None:
     """Show the plugins: which are active and why, their hooks, routes and settings.
 
-    A plugin is a package with an entry point in the group "sayso". Installing one is all it
-    takes, unless `plugins` in sayso.toml lists the active ones.
+    A plugin is a package with an entry point in the group "sayso". Without `plugins` in sayso.toml
+    an installed plugin is active by itself, unless it has to be named or switched on.
 
     \b
     Examples:
@@ -96,17 +96,15 @@ def _details(info: PluginInfo) -> Iterator[str]:
 @click.argument("plugin", nargs=-1)
 @config_option
 def check(plugin: tuple[str, ...], config_file: Path | None) -> None:
-    """Check plugins for what would stop or spoil a start.
+    """Check plugins for mistakes that would stop or spoil a start; exit code 1 if there are any.
 
-    The exit code is 1 if there is any.
+    PLUGIN is the name of an installed plugin, or "module:object" or "path/to/file.py:object". Each
+    is checked alone. Without PLUGIN all installed plugins are checked, and then the active ones
+    together.
 
-    PLUGIN is the name of an installed one, or "module:object" or "path/to/file.py:object" of one
-    that is not. Each is checked alone. Without PLUGIN all installed ones are, also those that are
-    not active, and then those that are active are checked together.
-
-    Found are misspelt hooks, hooks without a mark, wrong arguments, wrong settings, a requirement
-    that does not admit this version of sayso, whatever importing it raises, a sub-command that is
-    taken, and together also a route that two plugins claim.
+    It finds misspelt hooks, hooks without a mark, wrong arguments, wrong settings, a requirement
+    that does not admit this version of sayso, errors of the import, sub-commands that are taken,
+    and routes that two plugins claim.
     """
     config = configuration(config_file)
     installed = discover()
