@@ -96,7 +96,9 @@ def _details(info: PluginInfo) -> Iterator[str]:
 @click.argument("plugin", nargs=-1)
 @config_option
 def check(plugin: tuple[str, ...], config_file: Path | None) -> None:
-    """Check plugins for mistakes that would stop or spoil a start; exit code 1 if there are any.
+    """Check plugins for mistakes that would stop a start.
+
+    The exit code is 1 if there are any.
 
     PLUGIN is the name of an installed plugin, or "module:object" or "path/to/file.py:object". Each
     is checked alone. Without PLUGIN all installed plugins are checked, and then the active ones
