@@ -50,24 +50,27 @@ A value comes from the last of these places that has it:
 3. the environment: `SAYSO_SERVER__PORT=9000`, with two underscores for each dot;
 4. flags (`--port 9000`) and keywords of `serve()`.
 
-`sayso config` shows each value and where it came from. `sayso config schema` writes the JSON schema,
-for an editor. An unknown key stops the start, and the error suggests the nearest right one.
+`sayso config` shows each value and where it came from. `sayso config schema` writes the JSON
+schema, for an editor. An unknown key stops the start, and the error suggests the nearest right
+one.
 
-**Environment.** A list is separated by commas, `SAYSO_PLUGINS=v1,v2`. A list of tables is JSON. Keys
-of a table follow two more underscores, and become small letters: `SAYSO_AUTH__TOKENS__ANN=...` sets
-`ann`. An empty variable counts as absent. A variable that resembles a setting, but is none, stops the
-start; for any other that begins with `SAYSO_` the start prints a warning.
+**Environment.** A list is separated by commas, `SAYSO_PLUGINS=v1,v2`. A list of tables is JSON.
+Keys of a table follow two more underscores, and become small letters:
+`SAYSO_AUTH__TOKENS__ANN=...` sets `ann`. An empty variable counts as absent. A variable that
+resembles a setting, but is none, stops the start; for any other that begins with `SAYSO_` the
+start prints a warning.
 
-**Values.** Durations are `"24h"`, `"10m"`, `"30s"`, `"300ms"`, or a number of seconds, at most 100
-years. Sizes are `"10MiB"`, or a number of bytes. Paths in the file are relative to the file. A key
-without a default may be absent.
+**Values.** Durations are `"24h"`, `"10m"`, `"30s"`, `"300ms"`, or a number of seconds, at most
+100 years. Sizes are `"10MiB"`, or a number of bytes. Paths in the file are relative to the
+file. A key without a default may be absent.
 
-**Log.** The log goes to standard error, unless the agent's module sets up logging. A record is one
-line, with control characters written out (`\\n`); a trace follows in lines that begin with `  | `. No
-record shows the user and password of an address, or keys in its query, whichever library writes it.
+**Log.** The log goes to standard error, unless the agent's module sets up logging. A record is
+one line, with control characters written out (`\\n`); a trace follows in lines that begin with
+`  | `. No record shows the user and password of an address, or keys in its query, whichever
+library writes it.
 
-**Permissions.** Other users must not be able to write the state folder, the file of the ledger, or
-`auth.tokens_file`. Otherwise the start stops, and the error has the `chmod` that helps.
+**Permissions.** Other users must not be able to write the state folder, the file of the ledger,
+or `auth.tokens_file`. Otherwise the start stops, and the error has the `chmod` that helps.
 
 `python docs/generate.py` writes this page from the source.
 """
