@@ -42,29 +42,37 @@ port = 9000
 on_error = "silent"
 ```
 
-Values come from four places, each winning over the one before: the defaults below, the file
-(`--config FILE`, else the one that `SAYSO_CONFIG` names, else `sayso.toml` in the working folder,
-else `[tool.sayso]` in `pyproject.toml`), the environment (`SAYSO_SERVER__PORT=9000`, two
-underscores for each dot), and keywords of `serve()` or flags (`--port 9000`). `sayso config` shows
-each value and where it came from, `sayso config schema` writes the JSON schema for an editor.
-Unknown keys stop the start, with the nearest right one.
+A value comes from the last of these places that has it:
 
-In the environment a list is separated by commas, `SAYSO_PLUGINS=v1,v2`, or is JSON, as a list of
-tables has to be; keys of a table follow two more underscores, `SAYSO_AUTH__TOKENS__ANN=...` (in
-small letters: `ann`). An empty variable counts as none. One that resembles a setting and is none
-stops the start; any other that begins with `SAYSO_` is told at the start.
+1. the defaults below;
+2. the file: `--config FILE`, else the file that `SAYSO_CONFIG` names, else `sayso.toml` in the
+   working folder, else `[tool.sayso]` in `pyproject.toml`;
+3. the environment: `SAYSO_SERVER__PORT=9000`, with two underscores for each dot;
+4. flags (`--port 9000`) and keywords of `serve()`.
 
-Durations are `"24h"`, `"10m"`, `"30s"`, `"300ms"` or seconds, at most 100 years;
-sizes are `"10MiB"` or bytes. Paths in the file are relative to it. This page is written by
-`python docs/generate.py`.
+`sayso config` shows each value and where it came from. `sayso config schema` writes the JSON
+schema, for an editor. An unknown key stops the start, and the error suggests the nearest right
+one.
 
-The log goes to standard error unless the agent's module sets up logging. A record is one line,
-with control characters written out (`\\n`), and a trace goes on in lines that begin with `  | `. No
-record, whichever library makes it and wherever it is written, shows user and password of an
-address, or the keys in its query.
+**Environment.** A list is separated by commas, `SAYSO_PLUGINS=v1,v2`. A list of tables is JSON.
+Keys of a table follow two more underscores, and become small letters:
+`SAYSO_AUTH__TOKENS__ANN=...` sets `ann`. An empty variable counts as absent. A variable that
+resembles a setting, but is none, stops the start; for any other that begins with `SAYSO_` the
+start prints a warning.
 
-Others must not be able to write the state folder, the file of the ledger, or `auth.tokens_file`:
-the start stops, with the `chmod` that mends it.
+**Values.** Durations are `"24h"`, `"10m"`, `"30s"`, `"300ms"`, or a number of seconds, at most
+100 years. Sizes are `"10MiB"`, or a number of bytes. Paths in the file are relative to the
+file. A key without a default may be absent.
+
+**Log.** The log goes to standard error, unless the agent's module sets up logging. A record is
+one line, with control characters written out (`\\n`); a trace follows in lines that begin with
+`  | `. No record shows the user and password of an address, or keys in its query, whichever
+library writes it.
+
+**Permissions.** Other users must not be able to write the state folder, the file of the ledger,
+or `auth.tokens_file`. Otherwise the start stops, and the error has the `chmod` that helps.
+
+`python docs/generate.py` writes this page from the source.
 """
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import importlib
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import sayso
 import sayso.testing
@@ -17,6 +22,8 @@ FILE = Path(__file__).with_name("api.md")
 _SOURCE = re.compile(r" ?\((?:interface\.md|design)[^)]*\)")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _WIDTH = 96
+_FOREIGN = ("logging", "pydantic", "uvicorn")
+"""The packages whose own methods, overridden in a public class, are not for readers."""
 
 HEAD = """\
 # Python reference
@@ -55,6 +62,8 @@ def page() -> str:
 
 
 def _entry(name: str, value: Any) -> str:
+    if get_origin(value) is Annotated:
+        return f"### {name}\n\n{_below(name)}\n"
     if not callable(value):
         return f"### {name}\n\n{_constant(value)}\n"
     said = _prose(value)
@@ -65,11 +74,27 @@ def _entry(name: str, value: Any) -> str:
     return "\n".join(parts)
 
 
+def _below(name: str) -> str:
+    """The text below the assignment of a public name in its module."""
+    module = importlib.import_module(f"sayso.{sayso._HOME[name]}")
+    for before, after in pairwise(ast.parse(inspect.getsource(module)).body):
+        match before, after:
+            case (
+                ast.Assign(targets=[ast.Name(id=found)]),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ) if found == name:
+                return inspect.cleandoc(text)
+    return ""
+
+
 def _members(kind: type) -> Iterator[str]:
     """A line for each method and property that the class itself has."""
     fields = {f.name for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
     for name, member in vars(kind).items():
         if name.startswith("_") or name in fields or name == "model_config":
+            continue
+        others = [base for base in kind.__mro__ if base.__module__.startswith(_FOREIGN)]
+        if any(name in vars(base) for base in others) or (others and name.startswith("on_")):
             continue
         inner = getattr(member, "__func__", getattr(member, "fget", member))
         if not inspect.isfunction(inner) or not inner.__doc__:
@@ -84,20 +109,62 @@ def _members(kind: type) -> Iterator[str]:
 
 
 def _signature(value: Any, *, bound: bool = False) -> str:
+    if getattr(value, "_is_protocol", False):
+        return "(Protocol)"
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
         return ""
     stated = [*signature.parameters.values()][1 if bound else 0 :]
-    given = [one.replace(default=_default(one.default)) for one in stated]
-    if inspect.isclass(value):
-        signature = signature.replace(return_annotation=inspect.Signature.empty)
+    given = [
+        one.replace(default=_default(one.default), annotation=_annotation(one.annotation))
+        for one in stated
+    ]
+    returned = inspect.Signature.empty
+    if not inspect.isclass(value):
+        returned = _annotation(signature.return_annotation)
+    signature = signature.replace(return_annotation=returned)
     shown = _bare(str(signature.replace(parameters=given)))
     if len(shown) <= _WIDTH:
         return shown
     inside = [_bare(str(one)) for one in given]
     ends = shown[shown.rindex(")") :]
     return "(\n    " + ",\n    ".join(inside) + f",\n{ends}"
+
+
+class _Written:
+    """An annotation that is shown as this text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _annotation(value: Any) -> Any:
+    return value if value is inspect.Signature.empty else _Written(_type(value))
+
+
+def _type(value: Any) -> str:
+    """A type as its author would write it, without the constraints of pydantic."""
+    if isinstance(value, str):
+        return value.replace("'", '"')
+    origin, arguments = get_origin(value), get_args(value)
+    if origin is Annotated:
+        return _type(arguments[0])
+    if origin in (Union, UnionType):
+        last = sorted(arguments, key=lambda one: one is NoneType)
+        return " | ".join(_type(one) for one in last)
+    if origin is Literal:
+        return f"Literal[{', '.join(json.dumps(one) for one in arguments)}]"
+    if value is None or value is NoneType:
+        return "None"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_type, value))}]"
+    if arguments and origin is not None:
+        return f"{origin.__name__}[{', '.join(_type(one) for one in arguments)}]"
+    return value.__name__ if inspect.isclass(value) else str(value)
 
 
 class _Elsewhere:

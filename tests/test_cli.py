@@ -215,10 +215,10 @@ def test_each_server_setting_is_an_option_that_explains_itself(
     _, out, _ = outcome(capsys, "serve", "--help")
     for name in ServerSettings.model_fields:
         assert f"--{name.replace('_', '-')} " in out
-    assert "Seconds between WebSocket pings; 0 turns" in out
+    assert "Seconds between WebSocket pings; 0: no" in out
     words = " ".join(out.split())
     assert "--drain-timeout DURATION How long running turns may go on after SIGTERM" in words
-    assert "after SIGTERM. [default: 30s]" in words
+    assert "after SIGTERM; then they are cancelled. [default: 30s]" in words
     assert "TCP port of the service; 0 takes a free one. [default: 8000] [0<=x<=65535]" in words
 
 

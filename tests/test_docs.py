@@ -247,6 +247,14 @@ def test_python_reference_is_what_the_docstrings_say() -> None:
     assert made.FILE.read_text("utf-8") == made.page(), "run: python docs/generate.py"
 
 
+def test_python_reference_shows_types_as_a_reader_writes_them() -> None:
+    page = generator("reference").page()
+    for machinery in ("Annotated[", "Optional[", "FieldInfo", "Literal['", "Parser callback"):
+        assert machinery not in page, machinery
+    assert "Runtime representation" not in page
+    assert "(*args, **kwargs)" not in page
+
+
 def test_each_key_has_a_meaning() -> None:
     for line in generator().page().splitlines():
         if line.startswith("| `"):

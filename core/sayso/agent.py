@@ -52,14 +52,16 @@ def _texts(option: str, given: object) -> tuple[str, ...]:
 class Agent:
     """One tool-calling agent (interface.md, "Agent configuration").
 
-    Its proposals belong to its `id`; without one to its `name`, if given, otherwise to the module
-    and attribute that it is in. Another agent cannot run them. `version` is the agent's own, which
-    MCP clients and the A2A card show. `tools` are tools, plain functions, and sources of tools such
-    as an MCP server's. `model` is `"provider:name"`, `"offline"` or a `Model`; None uses the
-    configuration's, else the offline responder. `system_prompt` is static and cacheable,
-    `system_context` computed for each request. `examples` are prompts that pages offer to begin
-    with. Interceptors and event handlers are one or a list, sync or async. Without `commands` no
-    command is ever suggested or run.
+    - `id`: the owner of the agent's proposals, which no other agent can run. Without it, that is
+      `name`, or else the module and attribute of the agent.
+    - `version`: the agent's own version, for MCP clients and the A2A card.
+    - `examples`: prompts that pages offer to begin with.
+    - `model`: `"provider:id"`, `"offline"` or a `Model`; None: the configured one, or `"offline"`.
+    - `tools`: tools, plain functions, and sources of tools such as `mcp_server(...)`.
+    - `system_prompt`: a text that never changes, so that providers can cache it.
+    - `system_context`: a text, or a function that makes one for each request.
+    - Interceptors and event handlers: one or a list, plain or async.
+    - `commands`: runs approved commands; None: no command is ever suggested or run.
     """
 
     function: Callable[..., Any] | None = None

@@ -44,7 +44,7 @@ _MOST_ITEMS = 100
 
 
 class SaysoError(Exception):
-    """The root of the tree."""
+    """The base class of all errors of Sayso."""
 
 
 class StartupError(SaysoError):
@@ -281,7 +281,7 @@ class Busy(RequestError):
 
 
 class Stopping(RequestError):
-    """The service stopped before the turn had ended; calls run before that have run."""
+    """The service stopped before the turn had ended. Calls that ran before count as run."""
 
     status = 503
     code = "STOPPING"

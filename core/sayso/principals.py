@@ -12,8 +12,8 @@ from sayso.config.tokens import bearer_tokens
 class Principal(str):
     """The name of an authenticated caller, with the proven facts about that caller.
 
-    It is a text, so that it can replace the plain name everywhere. `subject` is the caller's name
-    at `issuer`, which vouches for it; without them the plugin's name and the name itself are used.
+    It is a subclass of str, so it can replace the plain name everywhere. `subject` is the caller's
+    name at `issuer`, which vouches for it; without them the plugin's name and the name are used.
     Rules use `groups`, `tenant` and `kind`; `person` is the person to whom the principal belongs.
     `[auth.principals]` and `[auth.people]` add to these facts.
     """

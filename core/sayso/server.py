@@ -45,10 +45,11 @@ def serve(
     """Serve `agent` until SIGTERM or SIGINT; returns when every turn has ended.
 
     `agent` is an Agent, a callable `(messages, context) -> result`, or a name such as
-    "module:object"; left out, the configuration names it. Options are those of interface.md,
-    "Limits" (`port=8000`, `host="0.0.0.0"`, `reload=False`, `workers=1`, …) and of `[server]`; they
-    win over `config`, or over the configuration file and environment without one. `on_ready` is
-    called with the service's address, such as "http://127.0.0.1:8000", once it listens there.
+    "module:object"; without it, the configuration names the agent. Options are the keys of
+    `[server]` (`port=8000`, `host="0.0.0.0"`, `reload=False`, `workers=1`, …) and a few more; they
+    win over `config`, or, without `config`, over the configuration file and environment.
+    `on_ready` is called with the service's address, such as "http://127.0.0.1:8000", once it
+    listens there.
 
     With `reload` or `workers` above 1 the same command line runs again in each child process, and
     its call of `serve` becomes the child's: code before that call runs there too.

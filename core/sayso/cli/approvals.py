@@ -59,7 +59,7 @@ def command() -> None:
     type=click.IntRange(1),
     default=50,
     show_default=True,
-    help="At most so many, the newest.",
+    help="How many to show at most, the newest.",
 )
 @click.option("--json", "as_json_", is_flag=True, help="Write JSON, for scripts.")
 def list_(
@@ -122,9 +122,10 @@ def show(
 @service_options
 @click.argument("id")
 @click.option(
-    "--seen", help="The digest seen that `show` prints; needed after an edit of the input."
+    "--seen",
+    help="Digest of what you saw, from sayso approvals show; needed once the input was edited.",
 )
-@click.option("--reason", help="Why you approve; needed if the rule demands a reason.")
+@click.option("--reason", help="Why; needed if the rule of the call asks for a reason.")
 def approve(
     config_file: Path | None,
     url: str | None,
@@ -181,9 +182,20 @@ def reject(
 @config_option
 @service_options
 @click.argument("id")
-@click.option("--uses", type=click.IntRange(1, 1_000), required=True, help="For how many calls.")
-@click.option("--for", "within", type=duration, required=True, help="For how long, such as 8h.")
-@click.option("--reason", required=True, help="Why; it stands in the log with each use.")
+@click.option(
+    "--uses",
+    type=click.IntRange(1, 1_000),
+    required=True,
+    help="The number of calls that it approves.",
+)
+@click.option(
+    "--for",
+    "within",
+    type=duration,
+    required=True,
+    help="The time for which it is valid, such as 8h.",
+)
+@click.option("--reason", required=True, help="Why; the log has it with each use.")
 @click.option(
     "--argument",
     "arguments",
@@ -292,7 +304,7 @@ def verify(config_file: Path | None) -> None:
     "--jsonl", is_flag=True, expose_value=False, help="One JSON object a line (the default)."
 )
 def export(config_file: Path | None) -> None:
-    """Write the whole log, a row a line, chain by chain; keep it elsewhere to prove the rest.
+    """Write the whole log, one row a line, chain by chain. A copy elsewhere proves what was there.
 
     \b
     Example:
@@ -309,8 +321,16 @@ def export(config_file: Path | None) -> None:
 
 @command.command(short_help="Forget old inputs and outputs, and old rows of the log.")
 @config_option
-@click.option("--older-than", type=duration, help="Default: approvals.retention.")
-@click.option("--log-older-than", type=duration, help="Default: approvals.log_retention.")
+@click.option(
+    "--older-than",
+    type=duration,
+    help="The age of the contents that go; default: approvals.retention.",
+)
+@click.option(
+    "--log-older-than",
+    type=duration,
+    help="The age of the log entries that go; default: approvals.log_retention.",
+)
 def purge(config_file: Path | None, older_than: float | None, log_older_than: float | None) -> None:
     """Forget contents of ended calls. The decisions and the log stay, except for entries older than
     approvals.log_retention or --log-older-than: export those before.
@@ -341,7 +361,7 @@ def purge(config_file: Path | None, older_than: float | None, log_older_than: fl
 @command.command(short_help="Try the rules of [[approvals.rules]] on a table of cases.")
 @config_option
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--agent", "target", help="The agent whose tools are meant; default: the configured.")
+@click.option("--agent", "target", help="The agent with the tools; default: the configured one.")
 def test(config_file: Path | None, file: Path, target: str | None) -> None:
     """Run the cases of the TOML file FILE against the configured rules; exit code 1 if one fails.
 

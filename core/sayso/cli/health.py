@@ -18,9 +18,15 @@ LONGEST = 4096
 
 @click.command(short_help="Ask a running service how it is; for health checks.")
 @config_option
-@click.option("--ready", is_flag=True, help="Ask whether it takes new turns, not whether it lives.")
-@click.option("--host", help="Its address; default: that of the configuration.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Its port, likewise.")
+@click.option(
+    "--ready", is_flag=True, help="Ask whether it takes new turns (/ready); else: whether it lives."
+)
+@click.option("--host", help="Address of the service; default: that of the configuration.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    help="Port of the service; default: that of the configuration.",
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),

@@ -57,7 +57,7 @@ def server_options(command: Command, defaults: Mapping[str, object] = {}) -> Com
         click.option(
             "--plugins",
             metavar="NAMES",
-            help="The active plugins, comma separated, in the interceptors' order.",
+            help="The active plugins, separated by commas; their hooks run in this order.",
         ),
         click.option("--model", metavar="NAME", help='The model: "provider:id", or "offline".'),
         click.option("--mcp-port", type=PORT, help="Port of the MCP server.  [default: 8001]"),

@@ -97,17 +97,17 @@ def _details(info: PluginInfo) -> Iterator[str]:
 @click.argument("plugin", nargs=-1)
 @config_option
 def check(plugin: tuple[str, ...], config_file: Path | None) -> None:
-    """Check plugins for what would stop or spoil a start.
+    """Check plugins for mistakes that would stop a start.
 
-    The exit code is 1 if there is any.
+    The exit code is 1 if there are any.
 
-    PLUGIN is the name of an installed one, or "module:object" or "path/to/file.py:object" of one
-    that is not. Each is checked alone. Without PLUGIN all installed ones are, also those that are
-    not active, and then those that are active are checked together.
+    PLUGIN is the name of an installed plugin, or "module:object" or "path/to/file.py:object". Each
+    is checked alone. Without PLUGIN all installed plugins are checked, and then the active ones
+    together.
 
-    Found are misspelt hooks, hooks without a mark, wrong arguments, wrong settings, a requirement
-    that does not admit this version of sayso, whatever importing it raises, a sub-command that is
-    taken, and together also a route that two plugins claim.
+    It finds misspelt hooks, hooks without a mark, wrong arguments, wrong settings, a requirement
+    that does not admit this version of sayso, errors of the import, sub-commands that are taken,
+    and routes that two plugins claim.
     """
     config = configuration(config_file)
     installed = discover()

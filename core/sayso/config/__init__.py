@@ -48,7 +48,9 @@ class Config(Section):
     agent: str | None = None
     """The agent, "module:object" or "path/to/file.py:object"; paths are relative to the file."""
     plugins: list[str] | None = None
-    """The active plugins, in the interceptors' order; by default all that are installed."""
+    """The active plugins; their hooks run in this order. Absent: each installed plugin that is
+    active by default, and each that the file has a table for or that is switched on, in the order
+    of their names."""
     model: ModelSettings = ModelSettings()
     """The model and its model-config keys."""
     server: ServerSettings = ServerSettings()

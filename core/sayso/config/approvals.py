@@ -19,32 +19,33 @@ class ApprovalRule(Section):
     """One of `[[approvals.rules]]`: the first that matches a tool call says what it needs."""
 
     tool: str = "*"
-    """Name of the tool, with `*` and `?` as wildcards."""
+    """Name of the tools that the rule is for, with `*` and `?` as wildcards."""
     arguments: dict[str, Any] = {}
-    """Arguments that must be there: a value, or text with `*`, `?` and `[abc]` as wildcards."""
+    """Arguments that a call must have: a value, or a text with `*`, `?` and `[abc]` as
+    wildcards."""
     platform: dict[str, str] = {}
     """Fields of the platform context that must match, with wildcards. A rule that asks or refuses
     also matches if a field is absent; one that allows matches only without `[auth]`."""
     action: Literal["allow", "require", "deny"]
-    """Run without approval, ask for approval, or refuse; "require" where a key below is given."""
+    """"allow": the call runs without approval; "require": it needs one; "deny": it is refused.
+    "require" is the default if one of the keys below is set."""
     approvers: list[str] = []
     """Names of the principals and persons who may approve, and "group:NAME" for groups; by default
-    those that `deciders` names."""
+    `approvals.deciders` says who."""
     quorum: int = Field(default=1, ge=1, le=20)
     """The number of persons who have to approve; above 1, only principals that belong to a person
     count."""
     not_requester: bool = False
-    """Whether the approver must be another person than the one who asked for the call or changed
-    its input."""
+    """Whether the approver must be another person than the requester, and than a person who
+    changed the input."""
     reason: Literal["optional", "required"] = "optional"
     """Whether an approval has to state a reason."""
     decide_within: Positive | None = None
-    """The time that the call waits for its approval; by default `ttl`."""
+    """How long the call waits for its approval; by default `approvals.ttl`."""
     run_within: Positive | None = None
-    """The time that an approved call may wait for its start; by default until it would have
-    expired."""
+    """How long an approved call may wait for its start; by default until it would have expired."""
     grants: bool | None = None
-    """Whether a standing grant may approve the call; by default unless its tool is marked as
+    """Whether a standing grant may approve the call; by default yes, unless the tool is marked as
     destructive."""
 
     @model_validator(mode="before")
@@ -76,24 +77,29 @@ class ApprovalSettings(Section):
     """Address of the store: "sqlite:///name.db", "memory://", "postgresql://..."; by default SQLite
     in the state folder."""
     ttl: Positive = 24 * 3600.0
-    """How long a proposal waits for a decision."""
+    """How long a proposal waits for a decision; then it expires."""
     retention: Positive = 30 * 86400.0
-    """How long inputs and outputs are kept, those in recorded replies at most `ttl`."""
+    """How long inputs and outputs are kept; those in recorded replies at most for `ttl`."""
     log_retention: Positive | None = None
-    """How long the log, and the record of calls that ended, are kept; by default for ever."""
+    """How long the log and the record of ended calls are kept; absent: for ever. At least
+    `retention` and `ttl`."""
     lease: Positive = 15.0
-    """How long a silent owner of a running call counts as alive."""
+    """How long the process of a running call may be silent before others consider it dead."""
     on_new_message: Literal["refuse", "supersede"] = "refuse"
-    """Effect of a new message while tool calls are pending: it is refused, or rejects them."""
+    """The effect of a new message while tool calls are pending: "refuse" answers 409, "supersede"
+    rejects the calls."""
     deciders: Literal["principal", "any"] = "principal"
-    """The approvers: only the principal that got the proposal, or any of its tenant."""
+    """The possible approvers: "principal": only the principal that got the proposal; "any": each
+    principal of its tenant."""
     run: Literal["service", "caller"] = "service"
-    """The starter of a call that was approved elsewhere than by its caller: the service, if the
-    call needs nothing of its caller's, or only the caller, when it sends the call back."""
+    """The starter of a call that was approved by somebody else than its caller: "service": the
+    service, if the call needs nothing of its caller's; "caller": only its caller, by sending the
+    call back."""
     grants: bool = False
     """Whether persons may approve future calls by standing grants; needs [auth]."""
     accept_unissued: bool = False
-    """Run approved calls that this service never proposed; for migrations and tests."""
+    """Whether approved calls run that this service never proposed; only for migrations and
+    tests."""
     rules: list[ApprovalRule] = []
     """Rules that say which calls need approval; the first match counts."""
 

@@ -79,11 +79,12 @@ class AuthSettings(Section):
     """`[auth]`: who may call."""
 
     scheme: Literal["none", "bearer", "jwt", "proxy"] = "none"
-    """"none" lets everyone call; "bearer" requires one of the named tokens, "jwt" a token of the
-    issuer in [auth.jwt]; "proxy" trusts the headers of the proxy in [auth.proxy]."""
+    """"none": everyone may call. "bearer": callers need one of the named tokens. "jwt": they need
+    a token of the issuer in [auth.jwt]. "proxy": the service trusts the headers of the proxy in
+    [auth.proxy]."""
     tokens_file: Path | None = None
-    """File with one `name = token` a line, `name = env:NAME`, or `name [group, group] = token`;
-    `#`, first or after a space, begins a comment."""
+    """File with one token a line: `name = token`, `name = env:NAME`, or `name [group, group] =
+    token`. A `#`, first or after a space, begins a comment."""
     tokens: dict[str, SecretStr] = {}
     """Tokens by the name of their principal; "env:NAME" takes one from the environment."""
     principals: dict[str, PrincipalSettings] = {}
@@ -92,7 +93,7 @@ class AuthSettings(Section):
     """Persons, each with the principals that belong to them: "bearer|alice", "proxy|alice",
     "https://issuer|subject"."""
     auditors: list[str] = []
-    """The groups whose members may read the whole log."""
+    """Groups whose members may read the whole log."""
     jwt: JwtSettings = Field(default_factory=JwtSettings)
     """The issuer whose tokens the service accepts."""
     proxy: ProxySettings = Field(default_factory=ProxySettings)

@@ -166,16 +166,16 @@ class ModelConfig(Section):
     """The model-config keys (interface.md, "Agent configuration")."""
 
     temperature: float = Field(default=0.1, ge=0.0, le=1.0)
-    """Randomness of the replies, 0.0 to 1.0."""
+    """How random the replies are, from 0.0 to 1.0."""
     max_tokens: Annotated[int, Field(ge=1)] | Literal["max"] | None = None
-    """Maximum output tokens of one model call; absent, or "max": the model's own maximum."""
+    """Most output tokens of one model call; absent, or "max": the model's own maximum."""
     cache_system_prompt: bool = False
-    """Ask the provider to cache tools, static system prompt and history, where they are large
-    enough."""
+    """Whether the provider is asked to cache tools, static system prompt and history, if they are
+    large enough."""
     thinking_level: Literal["low", "high"] | None = None
-    """How much the model thinks before it answers, on models that can."""
+    """How much the model thinks before it answers; ignored by models that cannot."""
     top_p: float | None = Field(default=None, gt=0.0, le=1.0)
-    """Nucleus sampling; when set, the default temperature is not sent."""
+    """Nucleus sampling. If it is set, the default temperature is not sent."""
     top_k: int | None = Field(default=None, ge=1)
     """Sampling from the k likeliest tokens, on models that can."""
 
@@ -198,20 +198,21 @@ class ModelOptions(Section):
     headers: dict[str, SecretStr] = {}
     """Further headers of each request."""
     query: dict[str, str] = {}
-    """Further parameters of its address."""
+    """Further query parameters of the address of each request."""
     extra_body: dict[str, Any] = {}
-    """Further fields of its body."""
+    """Further fields of the body of each request."""
     omit: list[str] = []
-    """Fields to leave out of its body, dotted where they are nested, such as "temperature"."""
+    """Fields to leave out of the body of each request, such as "temperature"; a dot leads into
+    nested fields."""
     effort: Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     """How much the model thinks, on models that have such levels; wins over `thinking_level`."""
     retries: Annotated[int, Field(ge=0)] = 2
-    """The number of further attempts at a call that failed temporarily, before its first piece."""
+    """How often a model call that failed temporarily before its first piece is tried again."""
     first_byte_timeout: Positive | None = None
-    """How long the model may be silent before the first piece of an answer; absent: ten times
+    """The longest silence of the model before the first piece of an answer; absent: ten times
     `model.timeout`."""
     connect_timeout: Positive = 10.0
-    """How long a connection may take to be made."""
+    """The longest time for opening a connection to the provider."""
 
 
 class ModelSettings(ModelConfig):
@@ -222,13 +223,15 @@ class ModelSettings(ModelConfig):
     base_url: str | None = None
     """Address of an OpenAI-compatible endpoint, or of a proxy of the provider."""
     timeout: Positive = 60.0
-    """How long the model may be silent between two pieces of an answer."""
+    """The longest silence of the model between two pieces of an answer."""
     fallback: list[str] = []
-    """Models that are asked in this order if the one before fails before its first piece."""
+    """Models to ask, in this order, if the model before fails before its first piece."""
     context_window: _Count | None = None
-    """The number of tokens that the model can read; absent: the known number for the model."""
+    """The number of tokens that the model can read; absent: the number that Sayso knows for the
+    model, or learns."""
     prices: bool = False
-    """Report the price of each turn, from the offline table of `genai-prices`."""
+    """Whether replies state the price of a turn, from the offline table of `genai-prices` (extra
+    `prices`)."""
     options: ModelOptions = ModelOptions()
     """How its provider is reached."""
 
@@ -251,49 +254,55 @@ class ServerSettings(Section):
     host: str = "0.0.0.0"
     """Address to listen on."""
     reload: bool = False
-    """Start again when a source file changes; for development, not with `workers` above 1."""
+    """Whether the service starts again when a source file changes; for development, not with
+    `workers` above 1."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe log record that is written."""
     log_format: Literal["text", "json"] = "text"
     """How a log record is written: as a line of text, or as one JSON object a line."""
     workers: int = Field(default=1, ge=1)
-    """Worker processes; in production (2 x CPU cores) + 1."""
+    """Number of worker processes; in production (2 x CPU cores) + 1."""
     timeout_keep_alive: int = Field(default=5, ge=0)
-    """Seconds an idle connection stays open; at least the load balancer's idle timeout."""
+    """Seconds for which an idle connection stays open; set at least the idle timeout of the load
+    balancer."""
     ws_ping_interval: float | None = Field(default=20.0, ge=0)
-    """Seconds between WebSocket pings; 0 turns them off."""
+    """Seconds between WebSocket pings; 0: no pings."""
     ws_ping_timeout: float | None = Field(default=20.0, ge=0)
-    """Seconds to wait for a pong before the connection is closed; 0 waits for ever."""
+    """Seconds to wait for a pong before the connection is closed; 0: for ever."""
     a2a: bool | None = None
-    """Switch the agent-to-agent endpoints on or off."""
+    """Whether the agent-to-agent endpoints are on; absent: only if the plugin is named or has a
+    table."""
     mcp: bool | None = None
-    """Switch the MCP server on or off."""
+    """Whether the MCP server is on; absent: only if the plugin is named or has a table."""
     state_dir: Path | None = None
-    """Folder for the service's state; by default in the platform's state folder of the user."""
+    """Folder for the service's state; absent: a folder for each agent in the user's state folder,
+    such as ~/.local/state/sayso."""
     cors_origins: list[str] = []
     """Origins of web pages that may call the service."""
     hosts: list[str] = []
-    """Further `Host` names that are answered on a loopback address; on another without `[auth]`,
-    the names under which web pages may decide, and open the console."""
+    """Further `Host` names that a service on a loopback address answers. On another address
+    without `[auth]`: the names under which web pages may decide, and open the console."""
     on_disconnect: Literal["cancel", "continue"] = "cancel"
-    """Whether the turn of a client that went away is cancelled or continues; a claimed tool always
-    finishes."""
+    """Whether the turn of a client that has gone is cancelled or continues. A tool that has begun
+    always finishes."""
     lame_duck: Annotated[Duration, Field(ge=0)] = 0.0
-    """How long after SIGTERM the service still takes turns while `/ready` says no; then its port
-    closes and refuses nobody who has reached it. 0: it refuses new turns with 503 at once."""
+    """How long after SIGTERM the service still takes turns while `/ready` answers 503. Then it
+    closes its port, and answers everyone who had connected. 0: it refuses new turns with 503 at
+    once."""
     drain_timeout: Annotated[Duration, Field(ge=0)] = 30.0
-    """How long running turns may go on after SIGTERM."""
+    """How long running turns may go on after SIGTERM; then they are cancelled."""
     docs: bool = False
-    """Serve `/openapi.json` and `/docs`, a page that shows it, and asks for a token if needed."""
+    """Whether `/openapi.json` and `/docs` are served. `/docs` is a page that shows the former, and
+    asks for a token if needed."""
     ready: bool = False
-    """Serve `/ready`."""
+    """Whether `/ready` is served."""
     debug: bool = False
-    """Show callers the text of exceptions, and in the log everything, with whole stack traces:
-    `log_level` is `"debug"` then, unless it is set."""
+    """Whether callers see the text of exceptions, and the log whole stack traces. `log_level` is
+    then `"debug"`, unless it is set."""
     worker_loops: int | None = Field(default=None, ge=1)
-    """Most event loops for user code; by default as many as needed."""
+    """Most event loops for async user code; absent: as many as needed."""
     threads: _Count = 256
-    """Most threads for sync user code."""
+    """Most threads for plain (not async) user code."""
     start_timeout: Positive = 30.0
     """How long each plugin may take to start, and to end."""
 
@@ -334,41 +343,41 @@ class LimitSettings(Section):
     """`[limits]`: limits for callers, tools and turns (design, section 5)."""
 
     body: _Bytes = 10 * 2**20
-    """Largest request body."""
+    """Largest request body; a larger one gets 413."""
     frame: _Bytes = 10 * 2**20
     """Largest WebSocket frame."""
     messages: _Count = 10_000
-    """Most messages of a request."""
+    """Most messages of a request; more get 422."""
     values: _Count = 500_000
-    """Most values of a request's JSON. While those of a body are read nobody else is answered;
-    several long bodies at once are read with pauses between them."""
+    """Most values in the JSON of a request; more get 422. While a long body is read the process
+    answers nobody else; several long bodies at once are read one by one, with pauses."""
     nesting: int = Field(default=64, ge=1, le=200)  # the parser's own bound
-    """Deepest nesting of a request's JSON."""
+    """Deepest nesting in the JSON of a request; deeper gets 422."""
     secrets: _Count = 1000
-    """Most secret values in a request's platform context: the token, each text among the AWS
-    credentials, the kubeconfig, and each credential inside it; a request with more is refused."""
+    """Most secret values in the platform context of a request: the token, each text among the AWS
+    credentials, the kubeconfig, and each credential inside it; more get 422."""
     secrets_size: _Bytes = 2**20
-    """Largest size of these values together."""
+    """Largest size of all these values together."""
     attachment_hosts: list[str] = []
-    """Hosts from which models may fetch the images and documents of users, by https."""
+    """Hosts from which models may fetch images and documents of users, over https."""
     tool_output: _Bytes = 2**20
-    """Largest output of a tool; the rest is truncated, and the model is told so."""
+    """Largest output of a tool; the rest is cut off, with a note to the model."""
     command_output: _Bytes = 256 * 2**10
-    """Largest output of a command, of which `LocalShell` keeps at most its `max_output`; the rest
-    is truncated, and the model is told so."""
+    """Largest output of a command; the rest is cut off, with a note to the model. `LocalShell`
+    keeps at most its `max_output` of it."""
     reply: _Bytes = 64 * 2**20
-    """Largest reply of a model, as its provider sends it, and longest text of a turn; a longer one
-    is ended with an error."""
+    """Largest reply of a model as its provider sends it, and longest text of a turn; a longer one
+    ends the turn with 502."""
     blocks: _Count = 1000
-    """Most texts and tool calls in one reply of a model; one that has more is an error."""
+    """Most texts and tool calls in one reply of a model; more end the turn with 502."""
     turn_time: Positive = 600.0
-    """How long a turn may take."""
+    """The longest time of a turn; then it ends with 504."""
     turns: _Count = 256
-    """Most turns in flight; the next waits up to 10 seconds, then gets 503."""
+    """Most turns that run at once; the next one waits up to 10 seconds, then gets 503."""
     waiters: _Count = 1000
-    """The largest number of requests that wait for a decision or follow events of approvals;
-    further ones get 503."""
+    """Most requests that wait for a decision or follow events of approvals; further ones get
+    503."""
     model_calls: _Count = 25
-    """Most model calls of a turn."""
+    """Most model calls of a turn; then the turn ends with a text that says so."""
     tool_calls: _Count = 100
-    """Most tool calls of a turn."""
+    """Most tool calls of a turn; the model gets an error for each further one."""

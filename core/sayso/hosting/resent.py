@@ -30,8 +30,8 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A client's request: a turn with `request`; or, if that is None, to be shown again the
-    `pending` calls, which starts nothing."""
+    """The wish of a client: a turn with `request`; or, if that is None, to see the `pending`
+    calls again, which starts nothing."""
 
     request: ChatRequest | None
     pending: Sequence[Proposal] = ()

@@ -151,10 +151,9 @@ class Ask:
     `turns` alternate between user and assistant, begin with user and end with user. `system` is
     the static prompt (cacheable), `context` the part computed for this request; either may be
     empty. `config` holds model-config keys (interface.md, "Model config keys"); only keys that
-    the user set are in it, so an adapter can tell a default from a wish. `schema` asks for one
-    JSON document of that schema as the reply's text instead of prose. `model` and `key` stand in
-    for the adapter's own where a hook chose others for this request; `secrets` are what no log and
-    no error may show.
+    the user set are in it, so an adapter can tell a default from a choice. If `schema` is set, the
+    reply's text must be one JSON document of that schema. `model` and `key` replace the adapter's
+    own if a hook chose others for this request. No log and no error may show `secrets`.
     """
 
     turns: Sequence[Turn]
@@ -218,11 +217,10 @@ ModelEvent = TextDelta | Thought | ToolStart | Reply
 class Model(Protocol):
     """A language model; make one instance for each service. It is used from several event loops.
 
-    Objects that are bound to an event loop (HTTP clients) are made with `sayso.per_loop`. One whose
-    `stream` never blocks the event loop may say so by an attribute `never_blocks = True`, which
-    spares each call the way to another loop. A model that knows how many tokens it can read states
-    it in an attribute `context_window`; one that takes images or documents names their media types
-    in `takes_attachments`.
+    Objects that are bound to an event loop (HTTP clients) are made with `sayso.per_loop`. Optional
+    attributes: `never_blocks = True` says that `stream` never blocks the event loop, which makes
+    each call cheaper; `context_window` is the number of tokens that the model can read;
+    `takes_attachments` has the media types of the images and documents that it takes.
     """
 
     provider: str

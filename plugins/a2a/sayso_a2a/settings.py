@@ -38,8 +38,9 @@ class Settings(Plugin.Settings):
     agent_card: dict[str, Any] | None = None
     """Fields of the agent card that replace the generated ones."""
     approvals: Approvals = "client"
-    """The approver of gated calls: the caller, by a message on the task; "inbox": only a person
-    where the service runs; "deny": nobody, so that they do not run over A2A."""
+    """The approver of gated calls. "client": the caller, by a message on the task; "inbox": only a
+    person on the page, by the API or at the command line; "deny": nobody, so gated calls do not
+    run over A2A."""
     url: str | None = None
     """The service's public address, for the cards; by default as each request names it."""
     trust_forwarded: bool = False
@@ -51,7 +52,7 @@ class Settings(Plugin.Settings):
     database: str | None = None
     """SQLAlchemy address of the official SDK's task store, for several machines."""
     push_notifications: bool = False
-    """Let callers of the official protocol have changes of a task posted to an address."""
+    """Whether callers of the official protocol may have changes of a task posted to an address."""
     push_hosts: list[str] = []
     """Hosts that notifications may go to although their address is not public."""
     extended_card: dict[str, Any] | None = None
@@ -62,7 +63,7 @@ class Settings(Plugin.Settings):
     """Address for gRPC in the cards, such as "agents.example:443"; absent: the host that the
     request names, with `grpc_port`."""
     signing: Signing | None = None
-    """How the official cards and notifications are signed; absent: they are not."""
+    """How cards and notifications of the official protocol are signed; absent: they are not."""
     options: dict[str, Any] = {}
     """Free settings for an adapter of another distribution."""
 

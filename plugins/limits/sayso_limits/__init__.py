@@ -88,13 +88,13 @@ class Limits(Plugin):
         rate: int | None = Field(default=None, ge=1)
         """Most requests a minute of each principal."""
         concurrent: int | None = Field(default=None, ge=1)
-        """Most requests at once of each principal."""
+        """Most requests of each principal that run at once."""
         tokens: int | None = Field(default=None, ge=1)
         """Most tokens a day (UTC) of each principal; ten cached tokens count as one."""
         decisions: int | None = Field(default=600, ge=1)
         """Most requests a minute that decide a call. They count for no other limit."""
         principals: dict[str, Bounds] = {}
-        """Other limits for some principals, by name."""
+        """Other limits for some principals, by their names."""
 
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)

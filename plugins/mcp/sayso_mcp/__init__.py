@@ -57,17 +57,18 @@ class MCP(Plugin):
         host: str | None = None
         """Address to listen on; absent: `server.host`."""
         transport: Literal["sse", "stdio", "streamable-http"] = "sse"
-        """How clients connect (interface.md, "Limits"); streamable-http is what they prefer."""
+        """How clients connect; "streamable-http" is the choice for all new clients."""
         approvals: Literal["client", "inbox", "deny"] = "client"
-        """The approver of gated tools: the client's user; "inbox": only a person where the service
-        runs; "deny": nobody, so that they do not run over MCP."""
+        """The approver of gated tools. "client": the user of the client; "inbox": only a person
+        on the page, by the API or at the command line; "deny": nobody, so gated tools do not run
+        over MCP."""
         ask_timeout: Duration = Field(default=600.0, gt=0)
-        """How long a question to a human may stay open."""
+        """How long a question to a person stays open."""
         page: str | None = None
-        """Address at which people reach Sayso's page. By default that of the console, if this
+        """Address at which people reach Sayso's page; absent: that of the console, if this
         service serves it under an address of its own."""
         chat: str = Field(default="chat", pattern=r"^[a-zA-Z0-9_-]{0,64}$")
-        """Name of the tool that talks to the agent; empty: there is none."""
+        """Name of the tool that talks to the agent; empty: no such tool."""
         hosts: list[str] = []
         """Further `Host` names that are answered, with or without a port."""
         origins: list[str] = []
@@ -78,9 +79,10 @@ class MCP(Plugin):
         """Address of the MCP server as clients reach it, such as "https://tools.example/mcp"; by
         default as each request names it."""
         authorization_servers: list[str] = []
-        """Issuers of tokens that clients are told of (RFC 9728); by default `auth.jwt.issuer`."""
+        """Issuers of tokens, which clients are told (RFC 9728); absent: `auth.jwt.issuer`."""
         key_file: Path | None = None
-        """Secret that seals the state of open questions; absent: `mcp.key` in the state folder."""
+        """File with the secret that seals the state of open questions; absent: `mcp.key` in the
+        state folder."""
 
         @field_validator("page")
         @classmethod

@@ -38,7 +38,7 @@ class Metrics(Plugin):
         path: str = "/metrics"
         """The path of the metrics."""
         port: int | None = None
-        """A port of its own for them; without it they are on the service's port."""
+        """A port of its own for the metrics; absent: they are on the port of the service."""
         host: str = "127.0.0.1"
         """The address of that port. Nobody has to authenticate there."""
 

@@ -46,12 +46,18 @@ class Exposition:
             yield state
             yield GaugeMetricFamily(
                 "sayso_approval_oldest_pending_seconds",
-                f"The oldest. {one}",
+                f"Age of the oldest pending call. {one}",
                 self._backlog.oldest,
             )
         ttl = self._host.config.approvals.ttl
-        yield GaugeMetricFamily("sayso_approval_ttl_seconds", "How long a call may wait.", ttl)
-        info = GaugeMetricFamily("sayso_build_info", "The service.", labels=["version", "agent"])
+        yield GaugeMetricFamily(
+            "sayso_approval_ttl_seconds", "How long a call may wait for its decision.", ttl
+        )
+        info = GaugeMetricFamily(
+            "sayso_build_info",
+            "Version and agent of the service; always 1.",
+            labels=["version", "agent"],
+        )
         info.add_metric([__version__, self._host.agent.name], 1)
         yield info
 

@@ -47,35 +47,52 @@ class Values(Observer):
                 f"sayso_{name}", what, labels, registry=registry, multiprocess_mode="livesum"
             )
 
-        self._turns = counter("turns", "Turns.", "protocol", "outcome")
-        self._turn = histogram("turn_duration_seconds", "Turns.", "protocol")
-        self._first = histogram("turn_first_text_seconds", "First texts of turns.", "protocol")
-        self._running = gauge("turns_in_flight", "Running turns.")
-        self._waiting = gauge("turns_waiting", "Turns that wait for a place.")
-        self._refused = counter("refused", "Refused turns.", "reason")
-        self._slot = histogram("queue_duration_seconds", "Waits for a turn's place.")
-        self._calls = counter("model_calls", "Calls of models.", "provider", "model", "outcome")
-        self._call = histogram("model_call_duration_seconds", "Calls.", "provider", "model")
-        self._chunk = histogram("model_first_chunk_seconds", "First chunks.", "provider", "model")
-        self._tokens = counter("model_tokens", "Tokens.", "provider", "model", "type")
-        self._price = counter("model_price_usd", "Estimated price.", "provider", "model")
-        self._tool_calls = counter("tool_calls", "Calls of tools.", "tool", "outcome")
-        self._tool = histogram("tool_duration_seconds", "Calls of tools.", "tool")
-        self._changes = counter("approval_changes", "Changes of proposals.", "event", "tool")
+        self._turns = counter(
+            "turns", "Ended turns, by stop reason or error code.", "protocol", "outcome"
+        )
+        self._turn = histogram("turn_duration_seconds", "How long turns took.", "protocol")
+        self._first = histogram(
+            "turn_first_text_seconds", "From the request to the first text of a turn.", "protocol"
+        )
+        self._running = gauge("turns_in_flight", "Turns that run now.")
+        self._waiting = gauge("turns_waiting", "Turns that wait for a place now.")
+        self._refused = counter("refused", "Turns that were refused.", "reason")
+        self._slot = histogram("queue_duration_seconds", "How long turns waited for a place.")
+        whose = ("provider", "model")
+        self._calls = counter("model_calls", "Calls of models.", *whose, "outcome")
+        self._call = histogram("model_call_duration_seconds", "How long model calls took.", *whose)
+        self._chunk = histogram(
+            "model_first_chunk_seconds", "From a model call to its first piece.", *whose
+        )
+        self._tokens = counter("model_tokens", "Tokens that models read and wrote.", *whose, "type")
+        self._price = counter("model_price_usd", "Estimated price of model calls, in USD.", *whose)
+        self._tool_calls = counter(
+            "tool_calls", "Calls of tools, by error or done.", "tool", "outcome"
+        )
+        self._tool = histogram("tool_duration_seconds", "How long tools ran.", "tool")
+        self._changes = counter(
+            "approval_changes", "Changes of calls that need approval.", "event", "tool"
+        )
         self._wait = histogram(
             "approval_wait_seconds", "From proposal to decision.", "decision", buckets=_WAITS
         )
-        self._ledger = histogram("ledger_duration_seconds", "Transactions.", "operation")
-        self._errors = counter("ledger_errors", "Failed transactions.", "operation")
-        self._notices = counter("notifications", "Notifications.", "channel", "outcome")
+        self._ledger = histogram(
+            "ledger_duration_seconds", "How long transactions of the ledger took.", "operation"
+        )
+        self._errors = counter("ledger_errors", "Failed transactions of the ledger.", "operation")
+        self._notices = counter("notifications", "Notifications, by outcome.", "channel", "outcome")
         self._lag = gauge("outbox_lag_seconds", "From a change to its notification.", "channel")
-        self._abandoned = gauge("calls_abandoned", "Abandoned calls that have not ended.")
+        self._abandoned = gauge(
+            "calls_abandoned", "Calls that still run although nobody waits for them."
+        )
         self._background = gauge("calls_running_alone", "Approved calls that no turn waits for.")
-        self._unrecorded = gauge("outcomes_unrecorded", "Outcomes that the store lacks.")
+        self._unrecorded = gauge(
+            "outcomes_unrecorded", "Outcomes that the ledger has not recorded yet."
+        )
         # The counts of processes that have ended remain, so further starts are restarts.
         counter("process_starts", "Processes of the service that have started.").inc()
-        self._threads = gauge("threads", "Threads for plain code.")
-        self._loops = gauge("loops", "Event loops for async code.")
+        self._threads = gauge("threads", "Threads for plain user code.")
+        self._loops = gauge("loops", "Event loops for async user code.")
 
     def look(self) -> None:
         """Set the gauges of this process."""

@@ -80,6 +80,15 @@ def test_turns_tokens_and_approvals_are_counted_and_nobody_is_named(sayso_served
     assert "ana" not in answer.text.split()
 
 
+def test_each_metric_has_a_description_of_its_own(sayso_served: Served) -> None:
+    text = sayso_served(Agent(model=scripted()), [Metrics()]).get("/metrics").text
+    lines = [line.split(maxsplit=3) for line in text.splitlines() if line.startswith("# HELP")]
+    described = [what for _, _, name, what in lines if not name.endswith("_created")]
+    assert len(described) > 20
+    assert [what for what in described if len(what.split()) < 3] == []
+    assert sorted(described) == sorted(set(described))
+
+
 def test_an_outcome_that_the_store_does_not_take_is_counted_until_it_does(
     sayso_served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

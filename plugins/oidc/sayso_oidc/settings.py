@@ -20,9 +20,9 @@ class OidcSettings(Plugin.Settings):
     client_secret: SecretStr | None = None
     """The secret of this service at the provider, or "env:NAME"; absent for a public client."""
     url: str | None = None
-    """The address at which browsers reach this service, such as "https://agent.example.com"; its
-    /login/callback is registered at the provider. Only a service on a loopback address can do
-    without."""
+    """The address at which browsers reach this service, such as "https://agent.example.com".
+    Register its /login/callback at the provider. Needed unless the service is on a loopback
+    address."""
     name: str | None = None
     """The name of the provider on the button "Sign in with ..."; absent: the host of the issuer."""
     scopes: list[str] = ["openid", "profile", "email"]

@@ -38,8 +38,8 @@ class OpenAIAPI(Plugin):
         hold: Duration = Field(default=50.0, ge=0)
         """How long a Chat Completions stream is held open for a person to decide; 0: not at all."""
         page: str | None = None
-        """Address of the page where people decide, as they reach it; by default the console's, if
-        the service listens on an address of its own."""
+        """Address of the page where people decide, as they reach it; absent: that of the
+        console, if the service listens on an address of its own."""
         keep: Duration = Field(default=24 * 3600.0, gt=0)
         """How long a response is kept for `previous_response_id` and for reading it again."""
 

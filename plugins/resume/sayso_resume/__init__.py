@@ -58,12 +58,13 @@ class Resume(Plugin):
         """`[plugin.resume]`, where other machines serve the same agent."""
 
         listen: Address | None = None
-        """`HOST:PORT`, on a private network, where this machine answers the others; its streams are
-        not encrypted there."""
+        """`HOST:PORT`, on a private network, on which this machine answers the others. Streams
+        are not encrypted there."""
         peers: list[Address] = []
         """`HOST:PORT` of each machine; a name stands for all of its addresses."""
         key: SecretStr | None = None
-        """The same on all machines, at least 32 characters: only they get streams."""
+        """Secret of at least 32 characters, the same on all machines; without it a machine gets
+        no stream of another."""
 
         @model_validator(mode="after")
         def _belong_together(self) -> Self:

@@ -57,10 +57,10 @@ class Router(Plugin):
         router: str | None = None
         """The router, "module:object" or "path/to/file.py:object"; by default a model decides."""
         model: str | None = None
-        """The built-in router's model; by default a fast one of the agent's provider, else the
+        """The model of the built-in router; absent: a fast one of the agent's provider, else the
         agent's own."""
         timeout: Duration = Field(default=10.0, gt=0)
-        """How long a decision may take."""
+        """How long the router may take for a message."""
         on_error: Literal["respond", "silent"] = "respond"
         """Whether the agent responds when the router fails, or takes too long."""
         sources: list[str] = ["team-chat"]

@@ -31,9 +31,9 @@ class Telemetry(Plugin):
         """The keys of `[plugin.telemetry]`."""
 
         traces: bool = True
-        """Make spans."""
+        """Whether spans are made."""
         metrics: bool = True
-        """Record metrics."""
+        """Whether metrics are recorded."""
 
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)

@@ -43,18 +43,20 @@ class Metrics(Observer):
             )
 
         client = "gen_ai.client.inference."
-        self._turn = histogram("gen_ai.invoke_agent.duration", "s", _LONG, "Turns.")
+        self._turn = histogram("gen_ai.invoke_agent.duration", "s", _LONG, "How long turns took.")
         self._turn_calls = histogram(
             "gen_ai.invoke_agent.inference_calls", "{call}", _COUNTS, "Model calls of a turn."
         )
         self._turn_tools = histogram(
             "gen_ai.invoke_agent.tool_calls", "{call}", _COUNTS, "Tool calls of a turn."
         )
-        self._tool = histogram("gen_ai.execute_tool.duration", "s", _SHORT, "Tool calls.")
-        self._model = histogram(f"{client}duration", "s", _SHORT, "Model calls.")
-        self._first = histogram(f"{client}time_to_first_chunk", "s", _SHORT, "First chunks.")
+        self._tool = histogram("gen_ai.execute_tool.duration", "s", _SHORT, "How long tools ran.")
+        self._model = histogram(f"{client}duration", "s", _SHORT, "How long model calls took.")
+        self._first = histogram(
+            f"{client}time_to_first_chunk", "s", _SHORT, "From a model call to its first piece."
+        )
         self._tokens = {
-            name: meter.create_counter(f"{client}usage.{name}", "{token}", "Tokens.")
+            name: meter.create_counter(f"{client}usage.{name}", "{token}", "Tokens of model calls.")
             for name in (
                 "input_tokens",
                 "output_tokens",
@@ -70,8 +72,12 @@ class Metrics(Observer):
         self._decision = histogram(
             "sayso.approval.wait", "s", _WAITS, "The time from the proposal to its decision."
         )
-        self._ledger = histogram("sayso.ledger.duration", "s", _SHORT, "Transactions.")
-        self._slot = histogram("sayso.queue.duration", "s", _SHORT, "Waits for a turn's place.")
+        self._ledger = histogram(
+            "sayso.ledger.duration", "s", _SHORT, "How long transactions of the ledger took."
+        )
+        self._slot = histogram(
+            "sayso.queue.duration", "s", _SHORT, "How long turns waited for a place."
+        )
         self._delivered = meter.create_counter(
             "sayso.notifications", "{notification}", "Notifications by channel and outcome."
         )
