@@ -272,8 +272,8 @@ def test_length_of_a_history_that_is_none_is_a_wrong_parameter_of_0_3(
     old = {"A2A-Version": "0.3"}
     params: dict[str, Any] = {"id": "x", "historyLength": length}
     sent = {"message": OLD, "configuration": {"historyLength": length}}
-    for method, given in (("tasks/get", params), ("message/send", sent)):
-        call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": given}
+    for method, stated in (("tasks/get", params), ("message/send", sent)):
+        call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": stated}
         answer = service.http.post("/a2a/rpc", json=call, headers=old).json()
         assert answer["error"]["code"] == -32602
     url = "/a2a/rest/v1/tasks/x"
