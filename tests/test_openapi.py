@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -157,6 +158,13 @@ def test_each_path_that_can_stream_says_so(whole: dict[str, Any]) -> None:
     }
     assert {"/v1/chat/completions", "/v1/responses", "/v1/responses/{id}"} <= streams
     assert {"/agui", "/agui/connect", "/ai/chat", "/approvals/events"} <= streams
+
+
+def test_each_bound_of_a_number_is_a_keyword_of_json_schema(whole: dict[str, Any]) -> None:
+    text = json.dumps(whole)
+    assert [word for word in ("ge", "gt", "le", "lt", "strict") if f'"{word}": ' in text] == []
+    forms = whole["components"]["schemas"]["Approval"]["properties"]["revision"]["anyOf"]
+    assert forms == [{"type": "integer", "minimum": 1}, {"type": "null"}]
 
 
 def test_a_time_is_described_by_its_form_alone(whole: dict[str, Any]) -> None:

@@ -109,7 +109,7 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Revision = Annotated[int, BeforeValidator(_whole), Field(strict=True, ge=1)]
+Revision = Annotated[int, Field(strict=True, ge=1), BeforeValidator(_whole)]
 """The number of an input of a call: 1 is the proposed one, each change makes the next."""
 
 
