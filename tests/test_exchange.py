@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from programs import until
 from raw import DEADLINE, rest
-from sayso import Data, IntermittentUpdate, create_app, load_config
+from sayso import Agent, Data, IntermittentUpdate, TextDelta, create_app, load_config
 from sayso.http.asgi import App
 from sayso.http.endpoints import read_body
 from sayso.listener.connections import CONTINUE
@@ -686,3 +686,20 @@ def test_failure_without_a_text_is_told_all_the_same(tmp_path: Path, path: str) 
         assert b"Unspeakable" in found
         with both.through_asgi():
             assert both.said(sent) == found
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("text", [b"hej", 5, None])
+def test_model_whose_delta_is_no_text_fails_the_turn_and_answers_the_client(
+    tmp_path: Path, path: str, text: Any
+) -> None:
+    class Odd:
+        provider = name = "odd"
+
+        async def stream(self, ask: Any) -> AsyncIterator[Any]:
+            yield TextDelta(text)
+
+    with served(Agent(model=Odd()), tmp_path) as both:
+        sent = request(path, ask("hej"), b"Connection: close")
+        found = both.said(sent)
+        assert b"the model" in found

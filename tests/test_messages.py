@@ -148,6 +148,22 @@ def test_values_of_what_is_no_json_are_counted_in_no_time(broken: str) -> None:
         parse_request(broken, values=10)
 
 
+@pytest.mark.parametrize(
+    "time",
+    ["2016-12-31T23:59:60Z", "2016-12-31T23:59:60.5+00:00", "2024-01-02t03:04:05.123456789z"],
+)
+def test_a_time_of_rfc_3339_is_taken_as_it_was_sent(time: str) -> None:
+    request = parse_request(body(user(timestamp=time)))
+    assert request.messages[-1].timestamp == time
+
+
+@pytest.mark.parametrize("time", ["", "60", "2016-12-31T23:59:61Z", "2016-02-30t00:00:00z"])
+def test_what_is_no_time_is_refused(time: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        parse_request(body(user(timestamp=time)))
+    assert [item["type"] for item in refused.value.items] == ["timestamp"]
+
+
 def test_too_many_messages_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="more than 2"):
         parse_request(body(user(), user(), user()), messages=2)

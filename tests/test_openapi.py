@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -146,6 +147,31 @@ def test_each_json_body_that_is_taken_has_an_example(whole: dict[str, Any]) -> N
                 assert given, path
                 for one in given:
                     validator(whole, shown["schema"])(one)
+
+
+def test_each_path_that_can_stream_says_so(whole: dict[str, Any]) -> None:
+    streams = {
+        path
+        for path, operations in whole["paths"].items()
+        for operation in operations.values()
+        if "text/event-stream" in operation["responses"].get("200", {}).get("content", {})
+    }
+    assert {"/v1/chat/completions", "/v1/responses", "/v1/responses/{id}"} <= streams
+    assert {"/agui", "/agui/connect", "/ai/chat", "/approvals/events"} <= streams
+
+
+def test_each_bound_of_a_number_is_a_keyword_of_json_schema(whole: dict[str, Any]) -> None:
+    text = json.dumps(whole)
+    assert [word for word in ("ge", "gt", "le", "lt", "strict") if f'"{word}": ' in text] == []
+    forms = whole["components"]["schemas"]["Approval"]["properties"]["revision"]["anyOf"]
+    assert forms == [{"type": "integer", "minimum": 1}, {"type": "null"}]
+
+
+def test_a_time_is_described_by_its_form_alone(whole: dict[str, Any]) -> None:
+    schemas = whole["components"]["schemas"]
+    for model in ("Message", "AgentMessage"):
+        forms = schemas[model]["properties"]["timestamp"]["anyOf"]
+        assert forms == [{"type": "string", "format": "date-time"}, {"type": "null"}]
 
 
 def test_the_whole_document_is_valid_openapi(whole: dict[str, Any]) -> None:

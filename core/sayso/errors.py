@@ -448,8 +448,9 @@ class Blocked(SaysoError):
 
     def __init__(self, message: str, code: str = "BLOCKED") -> None:
         super().__init__(message)
-        self.message = message
-        self.code = code
+        # Interceptors pass exceptions, translations that become texts late, numbers as codes.
+        self.message = _as_text(message, "")
+        self.code = _as_text(code, "BLOCKED")
 
 
 class Silence(SaysoError):
@@ -460,12 +461,19 @@ class Silence(SaysoError):
         self.reasoning = reasoning
 
 
-def message_of(error: BaseException) -> str:
+def message_of(error: object) -> str:
     """The text of an exception of user code; empty if the exception cannot be converted to text."""
     try:
         return str(error)
     except Exception:
         return ""
+
+
+def _as_text(value: object, default: str) -> str:
+    """The text of a value of user code; `default` for None."""
+    if isinstance(value, str):
+        return value
+    return default if value is None else message_of(value)
 
 
 def named(error: BaseException) -> str:

@@ -588,6 +588,19 @@ def test_credentials_may_be_renewed(served: Serve) -> None:
     assert value_of(seen[0], "kubeconfig") == new
 
 
+def test_no_caller_sees_the_folder_of_an_agent_without_a_name(
+    served: Serve, tmp_path: Path
+) -> None:
+    call = '{"id": "1", "name": "look", "input": {}}'
+    body = f'return {{"content": "", "data": {{"tool_calls": [{call}]}}}}'
+    (tmp_path / "asking.py").write_text(f"def answer(messages, context):\n    {body}\n")
+    service = served(load_agent("asking.py:answer", tmp_path), **SQLITE)
+    reply = service.chat(user("go"))
+    assert reply["data"]["approvals"][0]["bound"]["agent"] == "asking.py:answer"
+    decided = {"tool_calls": [approved(call) for call in reply["data"]["tool_calls"]]}
+    assert service.ask(user("go"), said(reply), user("", data=decided)).status == 200
+
+
 def test_the_place_is_shown_and_holds_no_credential(served: Serve) -> None:
     service = served(agent_of(seeing([])), **SQLITE)
     stated = {

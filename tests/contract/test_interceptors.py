@@ -58,6 +58,11 @@ def reply_by(service: Service, way: str, *messages: Json, **rest: Any) -> Json:
     return reply
 
 
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
 def stopped(way: str, reason: str) -> Json:
     """The place where V2 says why a turn stopped early."""
     return {} if way.startswith("v1") else {"stop_reason": reason}
@@ -73,6 +78,23 @@ def test_blocked_request_is_an_answer(served: Serve, way: str) -> None:
     assert reply["content"] == "not on Sundays"
     assert reply["meta_data"] == {"blocked": {"code": "SUNDAY"}} | stopped(way, "blocked")
     assert model.asks == []
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [(ValueError("not on Sundays"), "not on Sundays"), (5, "5"), (None, ""), (Wordless(), "")],
+)
+def test_message_and_code_of_a_block_are_texts_whatever_they_were(
+    served: Serve, way: str, message: Any, text: str
+) -> None:
+    def block(request: Any, context: Any) -> None:
+        raise Blocked(message, 403)  # type: ignore[arg-type]
+
+    agent, _ = scripted(["never"], request_interceptors=block)
+    reply = reply_by(served(agent), way, user("x"))
+    assert reply["content"] == text
+    assert reply["meta_data"]["blocked"] == {"code": "403"}
 
 
 def test_blocked_stream_says_so_at_its_end(served: Serve) -> None:

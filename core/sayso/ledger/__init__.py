@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from os.path import basename, isabs
 from secrets import token_hex
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -167,8 +168,9 @@ class Proposal:
     @property
     def bound(self) -> dict[str, Any]:
         """Everything that an approval binds beside the input, in the form that every surface
-        shows."""
-        given = {"agent": self.agent, "tool": self.source, "context": self.context}
+        shows. Callers see no folder of the service's machine in the id of an agent."""
+        agent = basename(self.agent) if isabs(self.agent) else self.agent
+        given = {"agent": agent, "tool": self.source, "context": self.context}
         return {name: value for name, value in given.items() if value}
 
     @property

@@ -82,7 +82,8 @@ class Gathered:
 
     def failed(self, error: BaseException) -> None:
         """Attach to `error`, with which the turn failed, the outcomes that were sent before it."""
-        data = fold(self.events).data
+        # Without the pieces: the turn may have failed because one of them is no text.
+        data = fold(self._events).data
         if any(getattr(data, name) for name in OUTCOMES):
             error.__dict__["sayso_outcomes"] = data
 

@@ -6,6 +6,7 @@ the only place that writes them as JSON, and `fold` the only one that makes a re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from sayso.wire.messages import (
     ToolCall,
 )
 
+_PLACE = re.compile(r"\Abody(\.\w+)*: ")
 StopReason = Literal[
     "end_turn", "approval_required", "max_tokens", "max_steps", "refusal", "blocked", "silent"
 ]
@@ -119,6 +121,11 @@ class ErrorEvent:
     code: str | None = None
     incident: str | None = None
     type: ClassVar[str] = "error"
+
+    @property
+    def words(self) -> str:
+        """The error without the place in a chat request, for callers who sent another body."""
+        return _PLACE.sub("", self.error)
 
 
 Event = (

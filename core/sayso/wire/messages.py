@@ -28,8 +28,11 @@ from sayso.wire.masking import NO_SECRETS, Secrets
 
 
 def _iso_8601(value: str) -> str:
+    # RFC 3339 also has small letters; a leap second is 60, which Python does not know.
+    text = value.upper()
+    text = text[:17] + "59" + text[19:] if text[17:19] == "60" else text
     try:
-        datetime.fromisoformat(value)
+        datetime.fromisoformat(text)
     except ValueError:
         # Python's own message repeats the value.
         raise ValueError("not an ISO-8601 time") from None
@@ -69,7 +72,11 @@ def _timestamp_schema(source: Any, handler: Any) -> core_schema.CoreSchema:
     )
 
 
-Timestamp = Annotated[str, GetPydanticSchema(_timestamp_schema)]
+def _timestamp_form(source: Any, handler: Any) -> dict[str, Any]:
+    return {"type": "string", "format": "date-time"}
+
+
+Timestamp = Annotated[str, GetPydanticSchema(_timestamp_schema, _timestamp_form)]
 Kind = Literal["tool_call", "command"]
 
 
@@ -102,7 +109,7 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Revision = Annotated[int, BeforeValidator(_whole), Field(strict=True, ge=1)]
+Revision = Annotated[int, Field(strict=True, ge=1), BeforeValidator(_whole)]
 """The number of an input of a call: 1 is the proposed one, each change makes the next."""
 
 

@@ -87,8 +87,3 @@ def refusal_of(
         loc += ["message" if field == "content" else field, *steps]
         message = message[place.end() :]
     return InvalidRequest.at(loc, (event.code or "BAD_REQUEST").lower(), message)
-
-
-def plain_refusal(event: ErrorEvent) -> str:
-    """Why the turn was refused, without the place in the chat endpoints' body."""
-    return _WHERE.sub("", event.error, count=1)

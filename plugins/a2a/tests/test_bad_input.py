@@ -69,7 +69,8 @@ CALLS: list[dict[str, Any]] = [
     {"method": "SubscribeToTask", "params": {"id": "x"}},
     {"method": "CreateTaskPushNotificationConfig", "params": {"taskId": "x", "url": "http://x"}},
     {"method": "message/send", "params": {"message": OLD, "configuration": {"blocking": True}}},
-    {"method": "tasks/get", "params": {"id": "x"}},
+    {"method": "message/send", "params": {"message": OLD, "configuration": {"historyLength": 1}}},
+    {"method": "tasks/get", "params": {"id": "x", "historyLength": 1}},
 ]
 SENDS: list[dict[str, Any]] = [
     {"message": "hi", "id": "x", "data": {"tool_calls": [{"id": "1", "name": "t", "input": {}}]}},
@@ -190,15 +191,19 @@ def _check_rest(answer: httpx.Response) -> None:
     | TEXT,
     value=TEXT | st.integers().map(str) | st.sampled_from(["9999-12-31T00:00:00Z", "TASK"]),
     path=st.sampled_from(["/tasks", "/tasks/x", "/tasks/\x00", "/tasks/x/pushNotificationConfigs"]),
+    old=st.booleans(),
 )
-def test_rest_answers_any_query(service: Service, name: str, value: str, path: str) -> None:
+def test_rest_answers_any_query(
+    service: Service, name: str, value: str, path: str, old: bool
+) -> None:
     params = {
         text.encode("utf-8", "surrogatepass"): given.encode("utf-8", "surrogatepass")
         for text, given in ((name, value),)
     }
     query = httpx.QueryParams({k.decode("latin-1"): v.decode("latin-1") for k, v in params.items()})
-    url = httpx.URL(service.url + "/a2a/rest" + path.replace("\x00", "%00"), params=query)
-    _check_rest(service.http.get(url, headers=V1))
+    base = service.url + ("/a2a/rest/v1" if old else "/a2a/rest")
+    url = httpx.URL(base + path.replace("\x00", "%00"), params=query)
+    _check_rest(service.http.get(url, headers={"A2A-Version": "0.3"} if old else V1))
 
 
 @FUZZ
@@ -246,6 +251,35 @@ def test_wrong_params_of_0_3_have_the_code_of_the_specification(
         no_call = {**call, "jsonrpc": "1.0"}
         answer = service.http.post("/a2a/rpc", json=no_call, headers=headers).json()
         assert (answer["id"], answer["error"]["code"]) == (7, -32600)
+
+
+@pytest.mark.parametrize("id", [None, True, 1.5, [1], {"token": "a-secret"}, "absent"])
+def test_no_refusal_of_0_3_repeats_what_was_sent(service: Service, id: Any) -> None:
+    message = {**OLD, "parts": [{"kind": "text", "text": "a-secret"}]}
+    call = {"jsonrpc": "2.0", "id": id, "method": "message/send", "params": {"message": message}}
+    if id == "absent":
+        del call["id"]
+    answer = service.http.post("/a2a/rpc", json=call).json()
+    assert answer["error"]["code"] == -32600
+    assert answer["error"]["message"]
+    assert "a-secret" not in str(answer) and "pydantic" not in str(answer)
+
+
+@pytest.mark.parametrize("length", [2**31, -(2**31) - 1, 10**30, "abc", "9" * 5000])
+def test_length_of_a_history_that_is_none_is_a_wrong_parameter_of_0_3(
+    service: Service, length: Any
+) -> None:
+    old = {"A2A-Version": "0.3"}
+    params: dict[str, Any] = {"id": "x", "historyLength": length}
+    sent = {"message": OLD, "configuration": {"historyLength": length}}
+    for method, stated in (("tasks/get", params), ("message/send", sent)):
+        call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": stated}
+        answer = service.http.post("/a2a/rpc", json=call, headers=old).json()
+        assert answer["error"]["code"] == -32602
+    url = "/a2a/rest/v1/tasks/x"
+    answer = service.http.get(url, params={"historyLength": length}, headers=old)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["status"] == "INVALID_ARGUMENT"
 
 
 def _with_file(service: Service, way: str, text: str) -> tuple[int, str]:

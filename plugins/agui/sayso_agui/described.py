@@ -65,7 +65,7 @@ def _run(summary: str, meaning: str) -> dict[str, Any]:
     return openapi_operation(
         summary,
         meaning,
-        answers={"type": "string", "description": "Server-sent events."},
+        answers={"description": "Server-sent events."},
         media="text/event-stream",
         takes=openapi_shape(RunInput, _MEANINGS, "validation"),
         example={

@@ -66,7 +66,7 @@ class Events:
             case Done():
                 yield from self.finish(event)
             case ErrorEvent():
-                yield from self.failed(event.error, event.code, event.incident)
+                yield from self.failed(event.words, event.code, event.incident)
             case _:
                 yield from self._close()
                 for ended in outcomes_of(event):

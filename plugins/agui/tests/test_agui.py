@@ -65,6 +65,13 @@ def test_a_malformed_answer_runs_nothing(start: Start, payload: Any) -> None:
     assert page.events[-1]["type"] == "RUN_ERROR" and page.world.deleted == []
 
 
+def test_a_refusal_names_no_place_in_a_body_that_the_page_did_not_send(start: Start) -> None:
+    page = Page(start(deletion("a")))
+    page.say("delete a")
+    page.resume({**resolved(page.interrupts[0]), "interruptId": "f" * 32})
+    assert page.events[-1]["message"] == "this service did not propose this call"
+
+
 def test_edited_arguments_run_where_the_tool_takes_them(start: Start) -> None:
     page = Page(start(deletion("a"), "It is gone."))
     page.say("delete a")

@@ -286,7 +286,7 @@ class _Talk:
         end = events[-1]
         if isinstance(end, ErrorEvent):
             incident = f" (incident {end.incident})" if end.incident else ""
-            raise _Failed(f"{end.error}{incident}")
+            raise _Failed(f"{end.words}{incident}")
         assert isinstance(end, Done)
         return fold([TextDelta("".join(text)), *events]), end.stop_reason
 

@@ -14,7 +14,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sayso import turn_to_read
-from sayso_mcp.refusals import PART, answered, message_of, mismatch, refusal, repeated
+from sayso_mcp.refusals import (
+    PART,
+    answered,
+    message_of,
+    mismatch,
+    no_response,
+    refusal,
+    repeated,
+)
 
 
 class Messages:
@@ -74,7 +82,7 @@ class Messages:
                 first[0]["body"] = renamed.body
             sdk_takes_it = answer is not None
         except ValueError as failure:
-            answer = refusal(body)
+            answer = refusal(body) or no_response()
             sdk_takes_it = not isinstance(failure, ValidationError)
         if sdk_takes_it:
             first[0]["body"] = b""

@@ -55,6 +55,11 @@ def refusal(line: bytes) -> SessionMessage | None:
     return _error(id_, types.INVALID_REQUEST, what)
 
 
+def no_response() -> SessionMessage:
+    """The error for an invalid response that came in a body, whose sender waits for a status."""
+    return _error(None, types.INVALID_REQUEST, "this is no JSON-RPC response")
+
+
 def mismatch(message: types.JSONRPCMessage, header: str | None) -> SessionMessage | None:
     """The error for a streamable-http request whose body names another version than `header`.
 

@@ -74,12 +74,16 @@ def test_body_that_is_no_message_is_refused(
                 (b"[]", -32600, None),
                 (json.dumps([INITIALIZE]).encode(), -32600, None),
                 (b'{"jsonrpc": "2.0", "id": 3, "method": 5}', -32600, 3),
+                (b'{"jsonrpc": "2.0", "id": 3, "result": ["a-secret"]}', -32600, None),
+                (b'{"jsonrpc": "2.0", "id": 3, "error": "a-secret"}', -32600, None),
+                (b'{"jsonrpc": null, "id": 3, "result": {"a": "a-secret"}}', -32600, None),
             ):
                 answer = await post(body)
                 assert answer.status_code == 400
                 assert answer.headers["content-type"] == "application/json"
                 assert (answer.json()["error"]["code"], answer.json()["id"]) == (code, id_)
                 assert answer.json()["error"].keys() == {"code", "message"}
+                assert "a-secret" not in answer.text
 
     asyncio.run(run())
     # The sender gets an error, and the log no trace: the message may contain a credential.

@@ -5,6 +5,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pydantic_core import to_json
@@ -87,11 +88,10 @@ class Failed(Exception):
     """The turn failed, or was refused; `failure` says how."""
 
     def __init__(self, event: ErrorEvent, failure: Failure | None) -> None:
-        super().__init__(event.error)
+        super().__init__(event.words)
         # Without one, the agent's own code has sent the event.
-        self.failure = failure or Failure(
-            500, event.code or "AGENT_ERROR", event.error, event.incident
-        )
+        known = failure or Failure(500, event.code or "AGENT_ERROR", event.error, event.incident)
+        self.failure = replace(known, message=event.words)
 
 
 def refusal(error: Exception, failure: Failure) -> Response:

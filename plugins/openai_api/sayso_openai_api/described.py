@@ -52,6 +52,7 @@ _RESPONSE = openapi_fields(
     error={"type": ["object", "null"], "description": "The error, if the turn failed."},
     usage={"type": ["object", "null"], "description": "The tokens."},
 )
+_EVENTS = {"description": "With `stream`: the pieces, as server-sent events."}
 _REFUSALS = {
     "400": "The body is refused: `param` names the field.",
     "404": "There is no such model or response for this caller.",
@@ -80,6 +81,16 @@ def openapi_paths(host: Host) -> dict[str, dict[str, Any]]:
         example={"model": name, "messages": [{"role": "user", "content": "Which pods fail?"}]},
         **shared,
     )
+    read = openapi_operation(
+        "Read a response again (OpenAI)",
+        "The response as it stands.",
+        answers=_RESPONSE,
+        parameters=[
+            openapi_query("stream", "`true` for its events.", enum=["true", "false"]),
+            openapi_query("starting_after", "The number of the last event that you have."),
+        ],
+        **shared,
+    )
     create = openapi_operation(
         "Create a response (OpenAI)",
         "One turn. A call that needs a person is an `mcp_approval_request`; decide it by an "
@@ -89,6 +100,8 @@ def openapi_paths(host: Host) -> dict[str, dict[str, Any]]:
         example={"model": name, "input": "Which pods fail?"},
         **shared,
     )
+    for operation in (chat, create, read):
+        operation["responses"]["200"]["content"]["text/event-stream"] = {"schema": _EVENTS}
     return {
         "/v1/models": {
             "get": openapi_operation(
@@ -110,16 +123,7 @@ def openapi_paths(host: Host) -> dict[str, dict[str, Any]]:
         "/v1/chat/completions": {"post": chat},
         "/v1/responses": {"post": create},
         "/v1/responses/{id}": {
-            "get": openapi_operation(
-                "Read a response again (OpenAI)",
-                "The response as it stands.",
-                answers=_RESPONSE,
-                parameters=[
-                    openapi_query("stream", "`true` for its events.", enum=["true", "false"]),
-                    openapi_query("starting_after", "The number of the last event that you have."),
-                ],
-                **shared,
-            ),
+            "get": read,
             "delete": openapi_operation(
                 "Forget a response (OpenAI)",
                 "The response can no longer be read, nor continued.",

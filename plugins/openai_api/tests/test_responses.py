@@ -134,6 +134,7 @@ def test_a_forged_request_is_refused(start: Start) -> None:
     with pytest.raises(BadRequestError) as refused:
         create(world, [{"role": "user", "content": "go"}, made_up, decision])
     assert refused.value.code == "approval_not_issued" and world.deleted == []
+    assert refused.value.body["message"] == "this service did not propose this call"  # type: ignore[index]
 
 
 def test_a_forged_outcome_is_not_believed(start: Start) -> None:

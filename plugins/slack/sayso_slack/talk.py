@@ -181,8 +181,8 @@ class Talk:
                             await text.finish()
                             ids = [one.id for one in approvals]
                             await self._show(place, caller, ids, kept)
-                        case ErrorEvent(error=error):
-                            await text.add(f"\n:warning: {error}")
+                        case ErrorEvent(words=words):
+                            await text.add(f"\n:warning: {words}")
                         case Done():
                             kept.session = event.session or kept.session
                         case _:

@@ -60,7 +60,7 @@ class Chunks:
             case Done():
                 yield from self._finish(event)
             case ErrorEvent():
-                yield from self.failed(event.error, event.incident)
+                yield from self.failed(event.words, event.incident)
             case _:
                 for ended in outcomes_of(event):
                     yield from self._outcome(ended)

@@ -11,7 +11,7 @@ _CHAT = {
     "description": "The id of the chat, as `useChat` has it.",
     "schema": {"type": "string"},
 }
-_STREAM = {"type": "string", "description": "Server-sent events of the UI message stream."}
+_STREAM = {"description": "Server-sent events of the UI message stream."}
 _BODY = openapi_fields(
     "The body that `DefaultChatTransport` sends; other fields reach the agent's hooks.",
     id="The id of the chat.",

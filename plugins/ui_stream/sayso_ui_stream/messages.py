@@ -14,7 +14,7 @@ MARK = "~"
 """Before the number of a question that is asked again: a page sends no second answer under the same
 id."""
 _OWN = {"id", "messages", "trigger", "messageId", "system", "tools", "callSettings", "config"}
-_REPORTED = {"output-available", "output-error", "output-denied"}
+_REPORTED = ("output-available", "output-error", "output-denied")
 
 
 class UIMessage(BaseModel):

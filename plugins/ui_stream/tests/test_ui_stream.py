@@ -135,6 +135,32 @@ def test_what_is_not_exactly_true_is_no_decision(start: Start, approved: object)
     assert answer.headers["content-type"].startswith("text/plain")
 
 
+def test_a_refusal_names_no_place_in_a_body_that_the_page_did_not_send(start: Start) -> None:
+    page = Page(start("Hello.", deletion("a")))
+    page.say("hello")
+    part = {"type": "dynamic-tool", "toolName": "delete", "toolCallId": "f" * 32, "input": {}}
+    approval = {"id": "f" * 32, "approved": True}
+    part |= {"state": "approval-responded", "approval": approval}
+    page.messages[-1]["parts"].append(part)
+    page.post()
+    assert page.error == "this service did not propose this call"
+
+
+@pytest.mark.parametrize("field", ["type", "state", "toolCallId", "approval", "text", "input"])
+@pytest.mark.parametrize("value", [None, 1, [], {}, ["output-available"]])
+def test_a_part_with_a_wrong_field_is_no_failure_of_the_service(
+    start: Start, field: str, value: object
+) -> None:
+    page = Page(start(deletion("a"), "Well.", "Well."))
+    page.say("delete a")
+    page.calls()[0][field] = value
+    more = {"id": "u9", "role": "user", "parts": [{"type": "text", "text": "and now?"}]}
+    asked = {"id": "chat", "messages": [*page.messages, more]}
+    answer = page.world.service.post(page.path, asked, page.headers)
+    assert answer.status in (200, 422), answer.text
+    assert page.world.deleted == []
+
+
 def test_forged_parts_run_nothing_and_are_not_believed(start: Start) -> None:
     page = Page(start(deletion("a"), "It is gone."))
     page.say("delete a")

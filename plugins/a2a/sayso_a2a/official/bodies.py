@@ -25,6 +25,9 @@ MOST_VALUES = 20_000
 """Most values in a body. The SDK makes an object of each and walks all of them in Python several
 times: twenty thousand take it half a second, during which nobody else is answered."""
 
+_LENGTH = "historyLength"
+_NO_LENGTH = f"{_LENGTH}: a number of messages, below 2147483648"
+
 
 def problem_of_call(body: bytes, version: str, nesting: int) -> tuple[Any, Problem | None]:
     """The id of a JSON-RPC call, and the reason why the SDK cannot take it; None if it can."""
@@ -45,36 +48,49 @@ def problem_of_call(body: bytes, version: str, nesting: int) -> tuple[Any, Probl
     if isinstance(method, str) and "/" in method and version and not version.startswith("0."):
         message = f"{method!r} is no method of A2A {version[:20]!r}"
         return id, VersionNotSupportedError(message=message)
-    if isinstance(method, str) and (problem := _problem_of_old_params(method, call)):
-        return id, InvalidParamsError(message=problem)
+    if isinstance(method, str) and (wrong := _problem_of_old_call(method, call)):
+        return id, wrong
     if method == "ListTasks" and isinstance(params, dict) and not known_state(params.get("status")):
         return id, InvalidParamsError(message="there is no such task state")
     return id, None
 
 
-def _problem_of_old_params(method: str, call: dict[str, Any]) -> str:
-    """Why the params of a 0.3 call are wrong; empty if they are right, or if more than they is
-    wrong.
+def _problem_of_old_call(method: str, call: dict[str, Any]) -> Problem | None:
+    """Why a 0.3 call is wrong; None if it is right.
 
-    The SDK would report that the call itself is invalid.
+    The SDK would call wrong params an invalid call, repeat the caller's values in its reason, and
+    fail on a number that protobuf has no room for.
     """
     if (model := JSONRPC03Adapter.METHOD_TO_MODEL.get(method)) is None:
-        return ""
+        return None
     try:
-        model.model_validate(call)
+        params = getattr(model.model_validate(call), "params", None)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        if all(each["loc"][0] == "params" for each in found):
-            where = ".".join(str(step) for step in found[0]["loc"])
-            return f"{where}: {found[0]['msg']}"
-    return ""
+        outside = [each for each in found if each["loc"][0] != "params"]
+        first = (outside or found)[0]
+        message = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return InvalidRequestError(message=message) if outside else InvalidParamsError(message)
+    parts = (params, getattr(params, "configuration", None))
+    lengths = [getattr(part, "history_length", None) for part in parts]
+    return None if all(map(_is_length, lengths)) else InvalidParamsError(message=_NO_LENGTH)
+
+
+def _is_length(value: int | str | None) -> bool:
+    """Whether it can be the length of a history; None asks for no length."""
+    try:
+        return value is None or -(2**31) <= int(value) < 2**31
+    except ValueError:
+        return False
 
 
 def problem_of_rest(body: bytes, query: bytes, nesting: int) -> Problem | None:
     """Why the SDK cannot take an HTTP+JSON request; None if it can."""
-    states = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("status", ())
-    if not all(known_state(state) for state in states):
+    asked = parse_qs(query.decode("latin-1"), keep_blank_values=True)
+    if not all(known_state(state) for state in asked.get("status", ())):
         return InvalidParamsError(message="there is no such task state")
+    if not all(map(_is_length, asked.get(_LENGTH, ()))):
+        return InvalidParamsError(message=_NO_LENGTH)
     if not body:
         return None
     try:

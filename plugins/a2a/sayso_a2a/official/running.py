@@ -37,7 +37,6 @@ from sayso_a2a.official.callers import caller_in
 from sayso_a2a.official.conversation import REPLY, conversation
 from sayso_a2a.official.replies import agent_message, kept_of, parsed, reply_chunk
 from sayso_a2a.official.stores import InHand
-from sayso_a2a.refusals import plain_refusal
 from sayso_a2a.settings import Approvals
 from sayso_a2a.task import proposals_of
 from sayso_a2a.tasks import left_open, still_waiting
@@ -260,7 +259,7 @@ class Execution:
             data = self._turned.reply().data
             await self._updater.failed(self._worded(error.error, data=data, ours=ours))
             return
-        text = plain_refusal(error)
+        text = error.words
         ours["refused"] = True
         if self._task is not None:
             waiting = await still_waiting(self._host, self._caller, self._pending)
