@@ -46,9 +46,7 @@ async def _decides(
     if not choices:
         return False
     session = Session(session_in(more), nesting=engine.limits.nesting)
-    conversation = Conversation(
-        session.conversation or "", approvals.References(said_in(messages))
-    )
+    conversation = Conversation(session.conversation or "", approvals.References(said_in(messages)))
     who = requester(caller, platform_of(more).tenant_name, user_of(messages))
     try:
         found = await engine.ledger.decide(choices, [], who, conversation, dry=True)
