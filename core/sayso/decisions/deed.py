@@ -20,6 +20,7 @@ from sayso.commands.identity import shell_deed
 from sayso.context import Caller, RequestContext
 from sayso.ledger import Proposal, new_id
 from sayso.ledger.choices import WAITS, Hinders, Requester
+from sayso.policy import Policy, forbidden
 from sayso.principals import person_of, proven_tenant
 from sayso.tools import Tool
 from sayso.tools.inputs import recorded
@@ -57,16 +58,25 @@ def tool_deed(tool: Tool[..., Any], sent: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def hinders(agent: Agent, context: RequestContext) -> Hinders:
+def hinders(agent: Agent, policy: Policy, context: RequestContext) -> Hinders:
     """The check that keeps this request from starting a call if the call would do something else
-    here than was proposed, or if the request lacks something that the call needs."""
+    here than was proposed, if the request lacks something that the call needs, or if a newer rule
+    forbids a call of a callable."""
 
     @cache
     def now() -> Mapping[str, Any]:
         # Most requests start nothing, and reading a kubeconfig takes as long as a small turn.
         return place(context.stated_platform)
 
-    return lambda row: changed(agent, now(), row)
+    def check(row: Proposal) -> tuple[str, str] | None:
+        # All other calls are looked at where they start.
+        if agent.function is not None and policy.forbids(
+            row.name, row.input, context.stated_platform
+        ):
+            return "approval_not_allowed", forbidden(row.name)
+        return changed(agent, now(), row)
+
+    return check
 
 
 def changed(agent: Agent, now: Mapping[str, Any], row: Proposal) -> tuple[str, str] | None:
