@@ -64,6 +64,13 @@ def test_what_was_approved_elsewhere_counts_as_approved(state: str) -> None:
     assert decision.execute and decision.id == "a"
 
 
+def test_a_text_runs_no_call_again_whose_outcome_is_unknown() -> None:
+    unknown = row("a", "INDETERMINATE", idempotent=True)
+    assert newest(result(Rows(unknown), [*SAID, Shown("user", "well?")])) == []
+    again = Approval(id="a", execute=True)
+    assert newest(result(Rows(unknown), [*SAID, Shown("user", "once more")], again)) == [again]
+
+
 def test_what_was_rejected_elsewhere_counts_with_its_reason() -> None:
     no = Decision(approved=False, reason="too early", at=0.0)
     (decision,) = newest(

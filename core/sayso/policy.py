@@ -71,6 +71,14 @@ class Policy:
         rule = self._first(name, _Input(tool, sent, got), platform)
         return None if rule is None else terms_of(rule)
 
+    def forbids(
+        self, name: str, input: Mapping[str, Any], platform: PlatformContext | None
+    ) -> bool:
+        """Whether a rule refuses a call that no tool carries out: a terminal command, or one that a
+        callable proposes. Without a rule, it waits for approval."""
+        rule = self._first(name, _Input(None, input, input), platform)
+        return rule is not None and rule.action == "deny"
+
     def grantable(
         self,
         tool: Tool[..., Any],

@@ -426,6 +426,23 @@ current-context: work
 """
 
 
+TWO_PLACES = """clusters:
+- cluster:
+    server: https://a
+  name: a
+contexts:
+- context:
+    cluster: a
+    namespace: dev
+  name: x
+- context:
+    cluster: a
+    namespace: prod
+  name: y
+current-context: x
+"""
+
+
 def seeing(seen: list[Any]) -> Tool[..., Any]:
     @tool(requires_approval=True)
     def act(service: str, context: RequestContext) -> str:
@@ -630,6 +647,15 @@ def test_the_place_is_shown_and_holds_no_credential(served: Serve) -> None:
         ("insecure-skip-tls-verify: false", "insecure-skip-tls-verify: true"),
         (TWO_CLUSTERS, TWO_CLUSTERS.replace("cluster: a", "cluster: b")),
         (TWO_CLUSTERS, TWO_CLUSTERS.replace("name: a", "name: c").replace("name: b", "name: a")),
+        (TWO_PLACES, TWO_PLACES.replace("name: x", "name: z").replace("name: y", "name: x")),
+        ("server: https://a\n# server: https://b", "# server: https://a\nserver: https://b"),
+        ("clusters: {server: b}\nnote: {server: c}", "note: {server: b}\nclusters: {server: c}"),
+        ("server: a\nnamespace: b", "server: a\nnote: 'x\n  namespace: b'"),
+        ("server: a\nn: [&b server]", "server: a\nn: [&b server]\nm: {*b : c}"),
+        ("server: a", "server: a\n!!binary c2VydmVy: b"),
+        ("server: a", 'server: a\n? "ser\\\nver"\n: b'),
+        ('users: "\n- "\nserver: a', 'users: "\n- "\nserver: a\nn: "\nusers:\n - "'),
+        ('{"clusters": [{"server": "a"}]}', '{"users": [{"server": "a"}]}'),
     ],
 )
 def test_what_a_kubeconfig_is_for_is_bound(one: str, other: str) -> None:
@@ -642,6 +668,49 @@ def test_what_a_kubeconfig_is_for_is_bound(one: str, other: str) -> None:
         for text in (one, other)
     ]
     assert deed.differs(*found) == ["kubeconfig"]
+
+
+RENEWED = [
+    [
+        f"apiVersion: v1\nclusters:\n- cluster:\n    server: https://a\n  name: c\nusers:{users}\n"
+        "# the end\ncontexts: []\n"
+        for users in (
+            "\n- name: u\n  user:\n    token: token-1-of-the-user",
+            '\n- name: v\n  user:\n    exec:\n      args:\n      - --role=x\n      - "y z"',
+            " []",
+        )
+    ],
+    [
+        f'{{"clusters": [{{"cluster": {{"server": "https://a"}}}}], "users": {users}}}'
+        for users in ('[{"user": {"token": "token-1-of-the-user"}}]', '[{"name": "x"}]', "null")
+    ],
+]
+
+
+@pytest.mark.parametrize("texts", RENEWED, ids=["yaml", "json"])
+def test_all_that_a_kubeconfig_says_of_its_users_may_be_renewed(texts: list[str]) -> None:
+    first, *others = [
+        deed.place(PlatformContext(kubeconfig=base64.b64encode(text.encode()).decode()))
+        for text in texts
+    ]
+    assert first["kubeconfig"]["server"] == "https://a"
+    assert others == [first, first]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"region": "a", "awsRegion": "c"}, {"region": "b", "awsRegion": "c"}),
+        ({"region": "a", "awsRegion": "c"}, {"awsRegion": "a", "region": "c"}),
+        ({"region": "a", "awsRegion": "c"}, {"awsRegion": "c"}),
+    ],
+)
+def test_account_is_bound_under_every_name_that_a_request_gives_it(one: Json, other: Json) -> None:
+    found = [deed.place(PlatformContext(aws_credentials=each)) for each in (one, other)]
+    assert deed.differs(*found) == ["aws_credentials.region"]
+    assert deed.restored(found[0], PlatformContext(aws_credentials={"key": "k"})) == (
+        PlatformContext(aws_credentials={"key": "k", **one})
+    )
 
 
 # Commands

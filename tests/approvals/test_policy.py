@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
 import pytest
-from agents import scripted
+from agents import scripted, suggest
 from pydantic import (
     AliasChoices,
     AliasPath,
@@ -27,7 +27,7 @@ from pydantic.alias_generators import to_camel
 from serving import Json, Serve, approved, said, until, user
 from typing_extensions import TypedDict
 
-from sayso import Call, ConfigError, Tool, cli, tool
+from sayso import Call, ConfigError, LocalShell, Tool, cli, tool
 from sayso.config.approvals import ApprovalRule
 from sayso.models import Result
 from sayso.policy import Policy
@@ -681,3 +681,54 @@ class TestOffline:
         _, said = self.run(tmp_path, cases, capsys)
         assert "unknown key 'case.0.expct' (cases.toml); did you mean 'case.0.expect'?" in said
         assert "unknown key 'cases' (cases.toml); did you mean 'case'" in said
+
+
+FORBIDDEN = [
+    {"tool": "command", "arguments": {"command": "rm *"}, "action": "deny"},
+    {"tool": "*", "platform": {"tenant_name": "prod"}, "action": "deny"},
+]
+
+
+@pytest.mark.parametrize("rule", FORBIDDEN, ids=["by its text", "by the tenant"])
+def test_a_command_that_a_rule_forbids_is_not_proposed(served: Serve, rule: Json) -> None:
+    agent, asks = scripted([["t", suggest("true", "rm -r x")], "well"], [], commands=LocalShell())
+    service = served(agent, approvals__rules=[rule])
+    reply = service.chat(user("go", platform_context={"tenant_name": "prod"}))
+    assert reply["content"].endswith("well")
+    assert not (reply["data"]["cmds"] or reply["data"]["approvals"])
+    (result,) = [b for turn in asks.asks[1].turns for b in turn.blocks if isinstance(b, Result)]
+    assert result.is_error and "forbids this call of 'command'" in result.output
+
+
+def test_a_newer_rule_keeps_an_approved_command_from_running(served: Serve, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    script = [["t", suggest(f"touch {ran}")], "well"]
+    agent, _ = scripted(script, [], commands=LocalShell())
+    service = served(agent)
+    reply = service.chat(user("go"))
+    service.app.host.policy.rules.append(ApprovalRule(tool="command", action="deny"))
+    data = {"cmds": [approved(reply["data"]["cmds"][0])], "session": reply["data"]["session"]}
+    after = service.chat(user("go"), said(reply), user(data=data))
+    (done,) = after["data"]["executed_cmds"]
+    assert done["output"] == "Error: a rule of this service forbids this call of 'command'"
+    assert not ran.exists()
+
+
+def test_a_rule_forbids_what_a_callable_proposes(served: Serve) -> None:
+    given: list[Any] = []
+
+    def act(messages: Sequence[Any], context: Any) -> Any:
+        given.extend(context.decisions)
+        if len(messages) > 1:
+            return "well"
+        return {"content": "may I?", "data": {"cmds": [{"command": "rm x", "execute": False}]}}
+
+    (rule, _) = FORBIDDEN
+    service = served(act)
+    reply = service.chat(user("go"))
+    service.app.host.policy.rules.append(ApprovalRule(**rule))
+    data = {"cmds": [approved(reply["data"]["cmds"][0])], "session": reply["data"]["session"]}
+    refused = service.ask(user("go"), said(reply), user(data=data))
+    assert refused.types == {"approval_not_allowed"}
+    assert given == []
+    assert service.ask(user("go")).status == 500

@@ -7,8 +7,10 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +20,7 @@ from sayso.commands.identity import shell_deed
 from sayso.context import Caller, RequestContext
 from sayso.ledger import Proposal, new_id
 from sayso.ledger.choices import WAITS, Hinders, Requester
+from sayso.policy import Policy, forbidden
 from sayso.principals import person_of, proven_tenant
 from sayso.tools import Tool
 from sayso.tools.inputs import recorded
@@ -55,16 +58,25 @@ def tool_deed(tool: Tool[..., Any], sent: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def hinders(agent: Agent, context: RequestContext) -> Hinders:
+def hinders(agent: Agent, policy: Policy, context: RequestContext) -> Hinders:
     """The check that keeps this request from starting a call if the call would do something else
-    here than was proposed, or if the request lacks something that the call needs."""
+    here than was proposed, if the request lacks something that the call needs, or if a newer rule
+    forbids a call of a callable."""
 
     @cache
     def now() -> Mapping[str, Any]:
         # Most requests start nothing, and reading a kubeconfig takes as long as a small turn.
         return place(context.stated_platform)
 
-    return lambda row: changed(agent, now(), row)
+    def check(row: Proposal) -> tuple[str, str] | None:
+        # All other calls are looked at where they start.
+        if agent.function is not None and policy.forbids(
+            row.name, row.input, context.stated_platform
+        ):
+            return "approval_not_allowed", forbidden(row.name)
+        return changed(agent, now(), row)
+
+    return check
 
 
 def changed(agent: Agent, now: Mapping[str, Any], row: Proposal) -> tuple[str, str] | None:
@@ -179,12 +191,15 @@ _CLUSTER = re.compile(
     """,
     re.VERBOSE,
 )
-_NAMES = re.compile(
-    r"""["']?\b(name|cluster)["']?\s*:\s*("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s,}\]{\#]+)"""
+_LINE = re.compile(
+    r"""[ ]*(?:-[ ]+)*(?:[\w./-]+:(?:[ ]+|$))?
+    (?:"[^"\\]*"|'[^']*'|\{\}|\[\]|[\w/+.-][^"'{}\[\]\#&*!|>\\]*)?[ ]*|[ ]*\#.*""",
+    re.VERBOSE,
 )
-"""The names of fields that say which of several servers a context means."""
-_HIDES = re.compile(r"\\[xuU]|:\s*[&*!|>]|<<\s*:")
-"""Escapes, anchors and blocks of YAML; this code does not read the values behind them."""
+"""A line as tools write kubeconfigs; in a file of such lines a key in the first column is one."""
+_USERS = re.compile(r"^users:.*\n?(?:(?:[ ]|-[ ]).*\n?)*", re.MULTILINE)
+_HIDES = re.compile(r"\\[xuU\r\n]|(?:^|[\s\[{,:?-])[&*!|>]|<<\s*:", re.MULTILINE)
+"""Escapes, anchors, tags and blocks of YAML; this code does not read the values behind them."""
 
 
 def place(platform: PlatformContext | None) -> dict[str, Any]:
@@ -204,7 +219,7 @@ def place(platform: PlatformContext | None) -> dict[str, Any]:
     if platform.kubeconfig:
         found["kubeconfig"] = _cluster(platform.kubeconfig.get_secret_value())
     if platform.aws_credentials:
-        found["aws_credentials"] = dict(_account(platform.aws_credentials))
+        found["aws_credentials"] = _account(platform.aws_credentials)
     secrets = platform.secrets()
     return mask(found, secrets) if secrets else found
 
@@ -214,8 +229,10 @@ def differs(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     found = [name for name in PLAIN if name in recorded and name in now]
     changed = [name for name in found if recorded[name] != now[name]]
     one, other = recorded.get("kubeconfig"), now.get("kubeconfig")
-    if one is not None and other is not None and one != other:
-        changed.append("kubeconfig")
+    if one is not None and other is not None:
+        # Earlier versions recorded no digest.
+        known = other if "digest" in one else {n: v for n, v in other.items() if n != "digest"}
+        changed += [] if one == known else ["kubeconfig"]
     one, other = recorded.get("aws_credentials", {}), now.get("aws_credentials", {})
     changed += [f"aws_credentials.{n}" for n in one if n in other and one[n] != other[n]]
     return changed
@@ -260,32 +277,50 @@ def _without_user(url: str) -> str:
 
 
 def _cluster(encoded: str) -> dict[str, Any]:
+    """The fields of a kubeconfig that say what it gives access to, and the digest of all but its
+    users: a field with the same value may stand where it has no effect."""
     try:
         text = base64.b64decode("".join(encoded.split()), validate=True).decode("utf-8", "replace")
     except (binascii.Error, ValueError):
         return {"digest": _digest(encoded)}
     found: dict[str, Any] = {}
+    digest = {"digest": _digest(_without_users(text))}
     if _HIDES.search(text):
-        return {"digest": _digest(text)}
+        return digest
     for named in _CLUSTER.finditer(text):
         name, value = named[1], named[2].strip("\"'")
         if name == "certificate-authority-data":
             name, value = "certificate-authority", f"sha256:{_digest(value)}"
         found.setdefault(name, []).append(_without_user(value))
-    if len(found.get("server", ())) > 1:
-        found["names"] = [_digest(str([named.groups() for named in _NAMES.finditer(text)]))]
-    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+    shown = {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+    return shown | digest
+
+
+def _without_users(text: str) -> str:
+    """A kubeconfig without its users, whose credentials may be renewed; the whole of one that does
+    not show plainly where they end."""
+    with suppress(ValueError, RecursionError):
+        top = json.loads(text, object_pairs_hook=list)
+        if isinstance(top, list):
+            return str([each for each in top if each[0] != "users"])
+    plain = text.isascii() and all(map(_LINE.fullmatch, text.split("\n")))
+    return _USERS.sub("", text) if plain else text
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _account(credentials: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _account(credentials: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are bound. One that is stated under several names has all of them: the tool
+    may read any."""
+    found: dict[str, dict[str, Any]] = {}
     for key, value in credentials.items():
         name = _OF_AWS.get(_plain(key))
         if name is not None and value not in (None, ""):
-            yield name, value if isinstance(value, str | int) else str(value)
+            shown = value if isinstance(value, str | int) else str(value)
+            found.setdefault(name, {})[str(key)] = shown
+    return {n: keys if len(keys) > 1 else next(iter(keys.values())) for n, keys in found.items()}
 
 
 def _restored_account(
@@ -297,7 +332,10 @@ def _restored_account(
         if (name := _OF_AWS.get(_plain(key))) is None or name in recorded
     }
     stated = {_OF_AWS.get(_plain(key)) for key, value in kept.items() if value not in (None, "")}
-    return kept | {name: value for name, value in recorded.items() if name not in stated}
+    for name, value in recorded.items():
+        if name not in stated:
+            kept |= value if isinstance(value, dict) else {name: value}
+    return kept
 
 
 def _plain(key: object) -> str:

@@ -22,6 +22,7 @@ from sayso.ledger import Proposal
 from sayso.ledger.claims import CallNotStarted, Continuation, Grant
 from sayso.ledger.writes import accepted
 from sayso.observing.calls import observed_command
+from sayso.policy import forbidden
 from sayso.wire.json_bytes import dump_json
 from sayso.wire.masking import cut, error_text, hidden_trace, mask
 from sayso.wire.messages import CommandFile
@@ -224,6 +225,9 @@ async def _command(engine: Engine, start: Start, context: RequestContext) -> Out
     if shell is None or place is None:
         return Outcome("FAILED", "Error: this agent runs no commands", began=False)
     assert grant is not None
+    # A rule may be newer than the approval.
+    if engine.gate.policy.forbids(row.name, row.input, context.stated_platform):
+        return Outcome("FAILED", f"Error: {forbidden(row.name)}", began=False)
     grant.spend()
     began = time.perf_counter()
     files = [CommandFile.model_validate(f) for f in row.input.get("files") or []]

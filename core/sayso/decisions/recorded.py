@@ -172,4 +172,5 @@ def _choice(number: int, ruling: Ruling) -> Choice:
         newest=True,
         reason=reason,
         why=why,
+        seen=ruling.seen if ruling.approved else None,
     )

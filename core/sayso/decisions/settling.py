@@ -224,7 +224,7 @@ async def _decide(deciding: Deciding) -> tuple[Decided, list[Start]]:
     """Match the decisions to the ledger and record them. Returns the calls to start; a single one
     is claimed already if it has a place."""
     engine = deciding.engine
-    why = hinders(engine.agent, deciding.context) if deciding.runs else None
+    why = hinders(engine.agent, engine.gate.policy, deciding.context) if deciding.runs else None
     place: Place | None = None
 
     async def record(edit: Edit, at_once: bool) -> Decided:

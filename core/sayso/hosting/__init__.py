@@ -177,11 +177,13 @@ class Calls(Protocol):
 
 
 class Ruling(NamedTuple):
-    """One of several decisions, with its reason."""
+    """One of several decisions, with its reason; `seen` is the digest of what its approver was
+    shown (`Proposal.seen`)."""
 
     id: str
     approved: bool
     reason: str | None = None
+    seen: str | None = None
 
 
 class Notes(Protocol):

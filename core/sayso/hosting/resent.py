@@ -51,8 +51,8 @@ async def asked(
 
     The calls of its last assistant message that were decided elsewhere count as decided by this
     request, unless the client received their outcome (`reported`). Earlier calls run if they are
-    approved and have not started. A new text while calls are pending is no turn, unless it is to
-    `supersede` them.
+    approved and have not started; to run one again takes a decision of its own. A new text while
+    calls are pending is no turn, unless it is to `supersede` them.
     """
     newest = shown[-1] if shown and shown[-1].role == "user" else Shown("user", "")
     history = shown[:-1] if shown and shown[-1] is newest else shown
@@ -76,7 +76,7 @@ def _made_elsewhere(
         if row.state == "REJECTED":
             reason = row.decision.reason if row.decision else None
             yield Approval(id=row.id, type=row.kind, rejection_reason=reason or "no reason given")
-        elif row.state not in ("PENDING", "EXPIRED"):
+        elif row.state not in ("PENDING", "EXPIRED") and not row.runs_again:
             yield Approval(id=row.id, type=row.kind, execute=True, seen=row.seen)
 
 

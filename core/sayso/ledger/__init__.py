@@ -203,6 +203,12 @@ class Proposal:
         return None if self.state == "EXECUTING" else self.expires
 
     @property
+    def runs_again(self) -> bool:
+        """Whether an approval would run it a second time: its outcome is unknown, and it is
+        idempotent. An approval that was made before is none of that."""
+        return self.state == "INDETERMINATE" and self.idempotent
+
+    @property
     def startable(self) -> bool:
         """Whether an approval that waited for the current run should start the call: nobody runs it
         any more.
@@ -210,8 +216,7 @@ class Proposal:
         Either its claim was given back, or its process died and the call is idempotent. Only a
         process that has died remains the owner; a timeout is an outcome like any other.
         """
-        died = self.state == "INDETERMINATE" and self.owner is not None
-        return self.state == "APPROVED" or (died and self.idempotent)
+        return self.state == "APPROVED" or (self.runs_again and self.owner is not None)
 
     @property
     def unissued(self) -> bool:

@@ -199,7 +199,7 @@ def renamed(choice: Choice, row: Proposal) -> bool:
 
 def _waits(row: Proposal) -> bool:
     """Whether an approval may still start the call."""
-    return row.state in OPEN or (row.state == "INDETERMINATE" and row.idempotent)
+    return row.state in OPEN or row.runs_again
 
 
 def _inputs(row: Proposal) -> list[dict[str, Any]]:

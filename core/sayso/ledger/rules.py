@@ -331,8 +331,7 @@ class Rules(Claims):
         """The approved calls to start, each once."""
         starts: dict[str, tuple[Choice, Proposal]] = {}
         for choice, row in found.chosen:
-            again = row.state == "INDETERMINATE" and row.idempotent
-            again = again and not (choice.copy or row.purged)
+            again = row.runs_again and not (choice.copy or row.purged)
             startable = choice.approved and (row.state == "APPROVED" or again)
             # A hindered call waits, or is a copy in the history, which does not refuse the request.
             hindered = found.hinders is not None and startable and found.hinders(row)

@@ -44,8 +44,9 @@ def _needed(request: Request, pending: Sequence[Proposal]) -> Iterator[str]:
     that this request has not stated."""
     if not request.context.has_decision:
         return
-    why = hinders(request.engine.agent, request.context)
-    stopped = request.engine.ledger.freezing.now
+    engine = request.engine
+    why = hinders(engine.agent, engine.gate.policy, request.context)
+    stopped = engine.ledger.freezing.now
     for row in pending:
         if said := standing(row):
             yield said

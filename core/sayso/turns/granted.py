@@ -53,7 +53,8 @@ async def _ran(request: Request, row: Proposal, out: Output) -> Outcome:
         content = {"kind": "tool_call", "tool": row.name, "id": row.id}
         out.update(IntermittentUpdate(words, content), f"Running {row.name}")
     choice = Choice(row.id, row.kind, True, loc=("id",), newest=True, seen=row.seen)
-    found = Decided({row.id: row}, hinders=hinders(engine.agent, request.context))
+    why = hinders(engine.agent, engine.gate.policy, request.context)
+    found = Decided({row.id: row}, hinders=why)
     start = Start(choice, row.id, found, request.who, latest(request.until), request.until)
 
     async def ended(end: Ended) -> None:

@@ -13,6 +13,7 @@ from sayso.conversation.hidden import input_holds_secret
 from sayso.decisions.deed import place, proposal, stands_alone
 from sayso.errors import AgentError
 from sayso.ledger import Proposal
+from sayso.policy import forbidden
 from sayso.turns.replies import INVALID
 from sayso.turns.request import Request
 from sayso.wire.masking import mask
@@ -45,6 +46,12 @@ class Proposing:
             **fields,
         )
 
+    def forbids(self, row: Proposal) -> bool:
+        """Whether a rule refuses the call, which no tool carries out."""
+        request = self._request
+        platform = request.context.stated_platform
+        return request.engine.gate.policy.forbids(row.name, row.input, platform)
+
     def command(
         self,
         command: Command,
@@ -68,14 +75,17 @@ def proposals_of(reply: AgentMessage, request: Request, known: Container[str]) -
     """The proposals of a callable's reply, with ids that Sayso makes. `known` are calls that the
     reply only states again.
 
-    Raises AgentError for a call whose input no request could send back, or that holds a secret of
-    the platform context.
+    Raises AgentError for a call that a rule forbids, whose input no request could send back, or
+    that holds a secret of the platform context.
     """
     data = reply.data
     if not (data.tool_calls or data.cmds or data.approvals):
         return []
-    found = _proposed(data, Proposing(request), known)
+    proposing = Proposing(request)
+    found = _proposed(data, proposing, known)
     for row in found:
+        if proposing.forbids(row):
+            raise AgentError(f"the agent proposed a call: {forbidden(row.name)}")
         if why := approvals.unsendable(row.input, request.engine.limits.nesting):
             raise AgentError(f"the agent proposed a call with an input that cannot be sent: {why}")
     if any(input_holds_secret(row, request.secrets) for row in found):

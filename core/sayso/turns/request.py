@@ -140,7 +140,7 @@ def request_of(
     `more` are those of its messages that carry more than text.
     """
     messages = received.messages
-    session = Session(_session_in(more) if more else None, nesting=engine.limits.nesting)
+    session = Session(session_in(more) if more else None, nesting=engine.limits.nesting)
     context = RequestContext(
         platform=platform,
         request_fields=caller.request_fields or {},
@@ -150,7 +150,6 @@ def request_of(
         protocol=caller.protocol,
         _send=out.working,
     )
-    user = messages[-1].user
     # Keep the received words, since code that gets the messages may change them in place.
     kept = involved or engine.intercepts or engine.agent.function is not None
     request = Request(
@@ -164,7 +163,7 @@ def request_of(
         context,
         out.secrets,
         platform.tenant_name if platform is not None else None,
-        (user.id or user.name or None) if user else None,
+        user_of(messages),
         said_in(messages) if kept else (),
         not messages[-1].content.strip(),
         involved,
@@ -186,7 +185,14 @@ def _involved(request: Request) -> Request:
     )
 
 
-def _session_in(messages: Sequence[Message]) -> dict[str, Any] | None:
+def user_of(messages: Sequence[Message]) -> str | None:
+    """The user whom the newest message names."""
+    user = messages[-1].user
+    return (user.id or user.name or None) if user else None
+
+
+def session_in(messages: Sequence[Message]) -> dict[str, Any] | None:
+    """The session as the newest message that states one has it."""
     for data in reversed([m.data for m in messages if m.data is not None]):
         if data.session is not None:
             return data.session

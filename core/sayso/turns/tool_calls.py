@@ -172,6 +172,8 @@ class RequestedCalls:
         # Propose all or none: the model gets one result for all of them, and would not learn that
         # some have run.
         stated = [proposing.command(c, call.id, c.intent or intent) for c in commands]
+        if any(map(proposing.forbids, stated)):
+            raise ToolInputError(forbidden("command"))
         await self._propose(call, stated)
 
     async def _propose(self, call: Call, proposals: Sequence[Proposal]) -> None:

@@ -144,9 +144,10 @@ def _caller(owner: str) -> Caller:
 
 
 def _decision(row: Proposal) -> Json:
-    """The decision on a call, in the form of a message on its task."""
+    """The decision on a call, in the form of a message on its task. A call that it would run again
+    is only stated."""
     decision: Json = {"id": row.id, "type": row.kind, "seen": row.seen}
     if row.state != "REJECTED":
-        return {**decision, "execute": True}
+        return {**decision, "execute": not row.runs_again}
     reason = row.decision.reason if row.decision else None
     return {**decision, "rejection_reason": reason or "no reason given"}

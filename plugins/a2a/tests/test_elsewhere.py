@@ -7,6 +7,7 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +27,8 @@ from a2a_services import (
     wait_for,
 )
 
-from sayso import Agent, Ask, Call, Caller, Config, tool
+from sayso import Agent, Ask, Call, Caller, Config, Proposal, tool
+from sayso_a2a.watching import Watch
 
 APPROVED: dict[str, Any] = {"execute": True}
 REJECTED: dict[str, Any] = {"rejection_reason": "not today"}
@@ -65,6 +67,37 @@ def test_task_goes_on_at_once_when_its_call_is_decided_elsewhere(
     done = rpc("GetTask", id=task["id"])["result"]
     assert words in reply_of(done)
     assert cluster.deleted == (["web"] if decision is APPROVED else [])
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_task_goes_on_with_an_unknown_outcome_and_runs_nothing_again(idempotent: bool) -> None:
+    unknown = Proposal(
+        *("a", "tool_call", "delete", {}, "t", 0, "a", 0.0, 1.0),
+        state="INDETERMINATE",
+        idempotent=idempotent,
+    )
+    given: list[Any] = []
+
+    class Calls:
+        async def settled(self, ids: Any, caller: Caller, wait: float) -> list[Proposal]:
+            return [unknown]
+
+    async def watched() -> None:
+        ended = asyncio.Event()
+
+        async def go_on(owner: str, task: str, decisions: list[dict[str, Any]]) -> None:
+            given.extend(decisions)
+            ended.set()
+
+        host: Any = SimpleNamespace(calls=Calls())
+        watch = Watch(host, go_on)
+        watch.take_up("task", "ann", ["a"])
+        await asyncio.wait_for(ended.wait(), 30)
+        await watch.aclose()
+
+    asyncio.run(watched())
+    # An approval would run an idempotent call a second time.
+    assert [(one["id"], one["execute"]) for one in given] == [("a", not idempotent)]
 
 
 def test_subscriber_of_a_waiting_task_sees_it_go_on(service: Service) -> None:

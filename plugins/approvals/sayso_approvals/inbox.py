@@ -237,7 +237,7 @@ class Inbox:
                 text = "inputs are changed, and comments made, one by one: use mode 'each'"
                 raise InvalidRequest.at(["body", "decisions", number], "value_error", text)
             self._check(row, one, caller)
-            rulings.append(Ruling(one.id, one.approve, one.reason or None))
+            rulings.append(Ruling(one.id, one.approve, one.reason or None, one.seen))
         rows = await self.host.record.decide_all(rulings, caller)
         self.feed.look()
         return [_done(self.host, row, caller) for row in rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from typing import Any
@@ -11,7 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 from inbox import ANN, AUTH, BOB, BOT, EVE, RAN, Inbox, configured, deleting
 
-from sayso import Agent, Call, ConfigError, tool
+from sayso import Agent, Call, Caller, ConfigError, InvalidRequest, Ruling, tool
 from sayso.testing import Served, scripted, user
 from sayso_approvals import listing
 
@@ -221,6 +222,22 @@ def test_several_are_decided_in_one_transaction_or_none(inbox: Inbox) -> None:
         (second.id, "APPROVED"),
     ]
     assert several(inbox, first.id, mode="all", input={"path": "x"}).status == 422
+
+
+def test_several_may_have_been_edited_and_are_decided_as_they_were_seen(
+    sayso_served: Served,
+) -> None:
+    config = configured('[[approvals.rules]]\ntool = "delete"\nquorum = 2\n')
+    inbox = Inbox(sayso_served(deleting(), config=config))
+    row = inbox.propose("a")
+    before = inbox.seen(row.id)
+    assert inbox.decide(row.id, True, ANN, input={"path": "b"}).json()["state"] == "PENDING"
+    bob = Caller("inbox", next(one for one in inbox.service.host.tokens if one == BOB))
+    with pytest.raises(InvalidRequest, match="revision 2 is what would run"):
+        asyncio.run(inbox.service.host.record.decide_all([Ruling(row.id, True, None, before)], bob))
+    (done,) = several(inbox, row.id, mode="all").json()["results"]
+    assert done["approval"]["state"] == "APPROVED"
+    assert inbox.get(f"/{row.id}").json()["edited"] == {"path": "b"}
 
 
 def test_several_are_decided_each_by_itself(inbox: Inbox) -> None:

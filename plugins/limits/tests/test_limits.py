@@ -202,6 +202,31 @@ def test_a_decision_is_made_beyond_all_limits_but_its_own(sayso_served: Served) 
     assert talk.reject("no")["content"] == "well"
 
 
+def test_a_decision_without_an_effect_is_limited_like_any_turn(sayso_served: Served) -> None:
+    deleting = [Call("c1", "delete", {"name": "web"})]
+    agent = Agent(model=scripted(deleting, *["well"] * 9), tools=[delete])
+    service = sayso_served(agent, limits(rate=1), config=CONFIG)
+    talk = service.conversation(headers=header("ana"))
+    (pending,) = talk.say("delete web")["data"]["tool_calls"]
+    rejected = {**pending, "rejection_reason": "no"}
+    forged = {**rejected, "id": "0" * 32}
+    command = {"command": "true", "execute": False, "rejection_reason": "no"}
+
+    def status(content: str, **data: Any) -> int:
+        messages = [user("go on"), user(content, data=data)]
+        answer = service.post("/api/chat", {"messages": messages}, header("ana"))
+        return answer.status
+
+    for content in ("and more", ""):
+        assert status(content, tool_calls=[forged]) == 429
+        assert status(content, approvals=[forged]) == 429
+        assert status(content, cmds=[command]) == 429
+    assert status("no, but more", tool_calls=[rejected]) == 200
+    # It is made already, and was answered.
+    assert status("and more", tool_calls=[rejected]) == 429
+    assert status("", tool_calls=[rejected]) == 429
+
+
 def test_a_principal_may_have_limits_of_its_own(sayso_served: Served) -> None:
     agent = Agent(model=scripted(*["fine"] * 9))
     settings = {"rate": 1, "principals": {"ben": {"rate": 3}}}

@@ -151,5 +151,6 @@ class Standing:
 def _decision(row: Proposal, answer: Answer) -> Wire:
     decision: Wire = {"id": row.id, "type": row.kind, "seen": answer.seen}
     if answer.approved:
-        return {**decision, "execute": True, "reason": answer.reason}
+        # Nobody has said that it is to run again.
+        return {**decision, "execute": not row.runs_again, "reason": answer.reason}
     return {**decision, "rejection_reason": answer.reason or "no reason given"}

@@ -11,8 +11,9 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from sayso import Agent, Call, Caller, LocalShell, tool
+from sayso import Agent, Call, Caller, LocalShell, Proposal, tool
 from sayso.testing import scripted
+from sayso_mcp.conversations import Standing
 
 MODERN = "2026-07-28"
 ERAS = pytest.mark.parametrize("era", ["legacy", MODERN])
@@ -352,3 +353,19 @@ def test_conversation_goes_on_with_the_input_that_its_approver_changed(
             assert "Wiped." in text(await client.call_tool("chat", WIPE))
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_conversation_goes_on_with_an_unknown_outcome_and_runs_nothing_again(
+    idempotent: bool,
+) -> None:
+    unknown = Proposal(
+        *("a", "tool_call", "delete", {}, "t", 0, "a", 0.0, 1.0),
+        state="INDETERMINATE",
+        idempotent=idempotent,
+    )
+    standing = Standing([unknown], {})
+    assert not standing.is_over
+    (stated,) = standing.decisions
+    # An approval would run an idempotent call a second time.
+    assert (stated["id"], stated["execute"]) == ("a", not idempotent)
