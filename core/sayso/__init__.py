@@ -125,6 +125,7 @@ if TYPE_CHECKING:
     )
     from sayso.observing import (
         ApprovalChange as ApprovalChange,
+        CallerRefused as CallerRefused,
         Delivered as Delivered,
         LedgerOperation as LedgerOperation,
         ModelCallBegan as ModelCallBegan,
@@ -258,8 +259,8 @@ _MODULES = {
         "load_model"
     ),
     "observing": (
-        "ApprovalChange Delivered LedgerOperation ModelCallBegan ModelCallEnded Observer "
-        "SlotAwaited ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
+        "ApprovalChange CallerRefused Delivered LedgerOperation ModelCallBegan ModelCallEnded "
+        "Observer SlotAwaited ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
     ),
     "plugins": "Plugin",
     "principals": "Principal",

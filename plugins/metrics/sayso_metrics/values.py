@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sayso import (
     ApprovalChange,
+    CallerRefused,
     Delivered,
     Host,
     LedgerOperation,
@@ -53,6 +54,9 @@ class Values(Observer):
         self._running = gauge("turns_in_flight", "Running turns.")
         self._waiting = gauge("turns_waiting", "Turns that wait for a place.")
         self._refused = counter("refused", "Refused turns.", "reason")
+        self._callers = counter(
+            "authentication_refused", "Callers refused at authentication.", "protocol", "reason"
+        )
         self._slot = histogram("queue_duration_seconds", "Waits for a turn's place.")
         self._calls = counter("model_calls", "Calls of models.", "provider", "model", "outcome")
         self._call = histogram("model_call_duration_seconds", "Calls.", "provider", "model")
@@ -157,6 +161,10 @@ class Values(Observer):
         """Count the notification."""
         self._notices.labels(delivery.channel, delivery.outcome).inc()
         self._lag.labels(delivery.channel).set(delivery.lag)
+
+    def refused(self, refusal: CallerRefused) -> None:
+        """Count the refused caller."""
+        self._callers.labels(refusal.protocol, refusal.reason).inc()
 
     def _name(self, kind: str, name: str) -> str:
         return name if kind == "command" or name in self._tools else _UNKNOWN

@@ -305,26 +305,48 @@ def test_refusal_of_the_provider_is_told_as_text(made: Made, provider: FakeProvi
 
 
 @pytest.mark.parametrize(
-    ("claims", "said"),
+    ("claims", "said", "reason"),
     [
-        ({"aud": "other"}, "for another audience than plugin.oidc.client_id"),
-        ({"iss": "https://other.example"}, "its issuer is not auth.jwt.issuer"),
-        ({"nonce": "x"}, "its nonce is another one"),
-        ({"nonce": 5}, "its nonce is another one"),
-        ({"azp": "other"}, "for another client"),
-        ({"exp": 5.0}, "it has expired; compare the clocks"),
-        ({"iat": time.time() + 3600}, "it is not valid yet; compare the clocks"),
-        ({"email": None}, "its claim 'email' names nobody"),
+        ({"aud": "other"}, "for another audience than plugin.oidc.client_id", "audience"),
+        ({"iss": "https://other.example"}, "its issuer is not auth.jwt.issuer", "issuer"),
+        ({"nonce": "x"}, "its nonce is another one", "sign_in"),
+        ({"nonce": 5}, "its nonce is another one", "sign_in"),
+        ({"azp": "other"}, "for another client", "sign_in"),
+        ({"exp": 5.0}, "it has expired; compare the clocks", "expired"),
+        ({"iat": time.time() + 3600}, "it is not valid yet; compare the clocks", "early"),
+        ({"email": None}, "its claim 'email' names nobody", "claims"),
     ],
 )
 def test_wrong_id_token_signs_nobody_in_and_says_why(
-    made: Made, provider: FakeProvider, claims: dict[str, Any], said: str
+    made: Made,
+    provider: FakeProvider,
+    claims: dict[str, Any],
+    said: str,
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     provider.claims = claims
     browser, _ = made()
     refused = browser.sign_in()
     assert refused.status_code == 403 and said in why(refused)
+    assert operators_see(caplog) == [("oidc", reason)]
     assert browser.chat().status_code == 401
+
+
+def operators_see(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """The protocol and the reason of each refused caller in the log."""
+    lines = [vars(one) for one in caplog.records if one.name == "sayso.auth"]
+    return [(line["protocol"], line["reason"]) for line in lines]
+
+
+def test_page_of_another_site_and_a_wrong_state_are_seen_by_operators(
+    made: Made, caplog: pytest.LogCaptureFixture
+) -> None:
+    browser, _ = made()
+    browser.sign_in()
+    assert browser.chat(origin="https://evil.example").status_code == 403
+    assert browser.get(f"{browser.url}/login/callback?state=x&code=y").status_code == 403
+    assert operators_see(caplog) == [("v2", "foreign_page"), ("oidc", "sign_in")]
 
 
 def test_answer_of_another_provider_is_refused(made: Made) -> None:
@@ -335,7 +357,10 @@ def test_answer_of_another_provider_is_refused(made: Made) -> None:
 
 
 def test_provider_that_is_down_is_told_and_asked_again(
-    made: Made, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+    made: Made,
+    provider: FakeProvider,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(client, "PAUSE", 0.0)
     provider.is_down = True
@@ -343,6 +368,7 @@ def test_provider_that_is_down_is_told_and_asked_again(
     down = browser.get(f"{browser.url}/login")
     assert down.status_code == 503
     assert "127.0.0.1 cannot be reached: it answered 503" in why(down)
+    assert operators_see(caplog) == [("oidc", "provider_unreachable")]
     provider.is_down = False
     back = browser.get(browser.begin()).headers["location"]
     provider.is_down = True

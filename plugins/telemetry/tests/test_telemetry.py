@@ -193,7 +193,11 @@ def test_metrics_have_the_names_of_the_conventions_and_no_person(sayso_served: S
     talk.say("delete web")
     talk.approve()
     service.host.delivered("slack", "sent", 1.5)
+    assert service.ask("hello", headers={"Authorization": "Bearer wr0ng"}).status == 401
     found = recorded()
+    (refused,) = found["sayso.authentication.refused"]
+    assert refused["attributes"] == {"sayso.protocol": "v2", "sayso.reason": "wrong"}
+    assert refused["value"] == 1
     assert {
         "gen_ai.invoke_agent.duration",
         "gen_ai.invoke_agent.tool_calls",
