@@ -15,7 +15,8 @@ import httpx2
 import pytest
 from fake_provider import CLIENT, SECRET, FakeProvider, running
 
-from sayso import ConfigError, PluginError, RequestContext
+from databases import empty_schema
+from sayso import ConfigError, PluginError, RequestContext, cli
 from sayso.testing import Served, user
 from sayso_oidc import provider as client
 from sayso_oidc.attempt import Attempt, local
@@ -247,6 +248,51 @@ def test_other_processes_on_the_store_know_the_session(
     content = b"".join(file.read_bytes() for file in tmp_path.glob("shared.db*") if file.is_file())
     assert b"oidc:" in content and b"ann@x" not in content
     assert all(value.encode() not in content for value in other.http.cookies.values())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'shared.db'}"
+    else:
+        with empty_schema() as url:
+            yield url
+
+
+@pytest.mark.parametrize("subject", ["--principal=ann@x", "--principal=Ann", "--tenant=acme"])
+def test_erasure_ends_the_sessions_of_a_person_or_a_tenant(
+    sayso_served: Served,
+    provider: FakeProvider,
+    opened: Opened,
+    tmp_path: Path,
+    shared: str,
+    subject: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    more = (
+        f'[auth.people]\nAnn = ["{provider.url}|7"]\n[auth.principals."ann@x"]\ntenant = "acme"\n'
+    )
+    file = tmp_path / "sayso.toml"
+    file.write_text(config(provider, more, shared))
+    service = sayso_served(Who(), config=file)
+    provider.redirect_uris.add(f"{service.url}/login/callback")
+    browsers = [opened(service.url) for _ in range(2)]
+    for browser in browsers:
+        browser.sign_in()
+        assert browser.chat().status_code == 200
+
+    def erased(whose: str) -> str:
+        assert cli.run(["--config", str(file), "erase", "--yes", whose]) == 0
+        return capsys.readouterr().out
+
+    for other in ("--principal=bob@x", "--tenant=other"):
+        assert "erased 0 sessions" in erased(other)
+    assert [browser.chat().status_code for browser in browsers] == [200, 200]
+    assert "erased 2 sessions" in erased(subject)
+    assert [browser.chat().status_code for browser in browsers] == [401, 401]
+    assert "erased 0 sessions" in erased(subject)
+    browsers[0].sign_in()
+    assert browsers[0].chat().status_code == 200
 
 
 def test_answer_counts_once_and_in_the_browser_that_asked(made: Made, opened: Opened) -> None:
