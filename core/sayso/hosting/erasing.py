@@ -1,4 +1,4 @@
-"""What `sayso erase` gives to plugins, so that they remove what they keep (`erase_subject`)."""
+"""Erasure by plugins: the store and the folders that `sayso erase` hands to `erase_subject`."""
 
 from __future__ import annotations
 

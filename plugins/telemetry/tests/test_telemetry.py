@@ -31,11 +31,14 @@ reader = InMemoryMetricReader()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def sdk() -> None:
+def sdk() -> Iterator[None]:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    trace.set_tracer_provider(provider)
-    metrics.set_meter_provider(MeterProvider([reader]))
+    # The SDK sets them for good, and then the services of later test files are traced as well.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trace, "_TRACER_PROVIDER", provider)
+        patch.setattr(metrics._internal, "_METER_PROVIDER", MeterProvider([reader]))
+        yield
 
 
 @pytest.fixture(autouse=True)
