@@ -29,7 +29,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def file(tmp_path: Path, url: str) -> Path:
     """The configuration of a service: bob and eve are of a tenant."""
     lines = [
-        'plugins = ["v2", "a2a", "idempotency"]',
+        'plugins = ["v2", "a2a", "idempotency", "openai_api"]',
         f'[server]\nhost = "127.0.0.1"\nstate_dir = "{tmp_path / "state"}"',
         f'[approvals]\nledger = "{url}"',
         '[auth]\nscheme = "bearer"\n[auth.tokens]',
@@ -104,6 +104,24 @@ def test_a_person_is_erased_by_the_name_of_the_person_as_well(
     asked(service, "ann")
     assert "erased 1 answer\n" in run("erase", "--yes", "--principal", "Ann")
     assert asked(service, "ann") == (409, "REPLY_NOT_KEPT")
+
+
+def test_responses_of_an_erased_person_are_gone(sayso_served: Served, file: Path, run: Run) -> None:
+    service = sayso_served(Agent(model=scripted("one", "two")), config=file)
+    token = {name: {"Authorization": f"Bearer t0ken-of-{name}-that-is-long"} for name in NAMES}
+    ids = {
+        name: service.post(
+            "/v1/responses", {"model": "assistant", "input": "hi"}, token[name]
+        ).json()["id"]
+        for name in ("ann", "bob")
+    }
+
+    def left() -> dict[str, int]:
+        return {n: service.get(f"/v1/responses/{id_}", token[n]).status for n, id_ in ids.items()}
+
+    assert left() == {"ann": 200, "bob": 200}
+    assert "erased 1 response\n" in run("erase", "--yes", "--principal", "ann")
+    assert left() == {"ann": 404, "bob": 200}
 
 
 class Keeping(Plugin):
