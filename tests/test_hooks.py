@@ -31,23 +31,29 @@ from sayso import (
     Caller,
     ChatRequest,
     Host,
+    KeptBeside,
     Message,
+    Notes,
     Observer,
     Plugin,
     PluginError,
+    Removed,
     RequestContext,
     ServiceHost,
     Silence,
+    Subject,
     ToolExecuted,
     TooMany,
     TurnBegan,
     TurnEnded,
     Unauthenticated,
+    cli,
     hookimpl,
     tool,
 )
 from sayso.config import Config
 from sayso.hookspecs import HOOKS
+from sayso.plugins import Plugins
 from sayso.testing import Served, Service, scripted, served, user
 from slow import few
 
@@ -375,6 +381,40 @@ def test_hook_authenticate(sayso_served: Served) -> None:
     assert (banned.status, banned.json()["detail"]) == (401, "you are banned")
     assert service.get("/health").status == 200
     assert principals == ["ann", "guest"]
+
+
+def test_hook_erase_subject(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def erase_subject(self: Plugin, subject: Subject, kept: KeptBeside) -> Removed:
+        def work(notes: Notes) -> int:
+            mine = notes.find(f"drafts/{subject.principal}/")
+            for name in mine:
+                notes.put(name, None)
+            return len(mine)
+
+        assert kept.folders == [kept.config.server.state_dir]
+        return Removed("draft", await kept.notes(work))
+
+    drafts = made("drafts", erase_subject=erase_subject)
+    load = Plugins.load
+    monkeypatch.setattr(Plugins, "load", lambda config, given=(): load(config, [*given, drafts]))
+    file = tmp_path / "sayso.toml"
+    file.write_text(
+        f'plugins = ["v2"]\n[approvals]\nledger = "sqlite:///{tmp_path / "approvals.db"}"\n'
+        f'[server]\nhost = "127.0.0.1"\nstate_dir = "{tmp_path / "state"}"\n'
+    )
+
+    def left(service: Service) -> list[str]:
+        found: list[str] = asyncio.run(service.host.record.notes(lambda n: [*n.find("drafts/")]))
+        return found
+
+    with served(talkative(), config=file) as service:
+        for name in ("drafts/ann/1", "drafts/ann/2", "drafts/bob/1"):
+            asyncio.run(service.host.record.notes(lambda notes, name=name: notes.put(name, "x")))
+        assert cli.run(["-c", str(file), "erase", "--yes", "--principal", "ann"]) == 0
+        assert "erased 2 drafts\n" in capsys.readouterr().out
+        assert left(service) == ["drafts/bob/1"]
 
 
 def test_hook_register_commands(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from sayso.host import ServiceHost as ServiceHost
     from sayso.hosting import Host as Host, Notes as Notes, Ruling as Ruling
     from sayso.hosting.grants import Grantable as Grantable
+    from sayso.hosting.erasing import KeptBeside as KeptBeside, Removed as Removed
     from sayso.hosting.numbers import Backlog as Backlog, Load as Load
     from sayso.hosting.resent import Asked as Asked, Shown as Shown, asked as asked
     from sayso.hosting.streams import EventStream as EventStream
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
         SuspendedTurn as SuspendedTurn,
         Transaction as Transaction,
     )
+    from sayso.ledger.erasing import Subject as Subject
     from sayso.ledger.grants import StandingGrant as StandingGrant
     from sayso.ledger.log import checkpoint as checkpoint, log_row as log_row
     from sayso.ledger.outbox import LogPage as LogPage
@@ -125,6 +127,7 @@ if TYPE_CHECKING:
     )
     from sayso.observing import (
         ApprovalChange as ApprovalChange,
+        CallerRefused as CallerRefused,
         Delivered as Delivered,
         LedgerOperation as LedgerOperation,
         ModelCallBegan as ModelCallBegan,
@@ -230,6 +233,7 @@ _MODULES = {
     "decisions.filters": "CallFilter",
     "decisions.shapes": "GrantShown ShownCall ShownItem View iso shown_call shown_grant shown_item",
     "hosting": "Host Notes Ruling",
+    "hosting.erasing": "KeptBeside Removed",
     "hosting.grants": "Grantable",
     "hosting.numbers": "Backlog Load",
     "hosting.resent": "Asked Shown asked",
@@ -243,6 +247,7 @@ _MODULES = {
     "http.sse": "sse_frame sse_reply",
     "installing": "install_line",
     "ledger": "Decision Head LogRow Owner Pending Proposal Reading Store SuspendedTurn Transaction",
+    "ledger.erasing": "Subject",
     "ledger.grants": "StandingGrant",
     "ledger.log": "checkpoint log_row",
     "ledger.outbox": "LogPage",
@@ -258,8 +263,8 @@ _MODULES = {
         "load_model"
     ),
     "observing": (
-        "ApprovalChange Delivered LedgerOperation ModelCallBegan ModelCallEnded Observer "
-        "SlotAwaited ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
+        "ApprovalChange CallerRefused Delivered LedgerOperation ModelCallBegan ModelCallEnded "
+        "Observer SlotAwaited ToolCallBegan ToolCallEnded TurnBegan TurnEnded"
     ),
     "plugins": "Plugin",
     "principals": "Principal",

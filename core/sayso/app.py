@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +22,14 @@ from sayso.http.asgi import App, PlainApp
 from sayso.http.front import Front, has_front
 from sayso.http.ready import Ready
 from sayso.http.tickets import Tickets
-from sayso.plugins.routes import LOST_MIDDLEWARE, Claim, claims, is_api_router, loses_middleware
+from sayso.plugins.routes import (
+    LOST_MIDDLEWARE,
+    Claim,
+    Owners,
+    claims,
+    is_api_router,
+    loses_middleware,
+)
 
 if TYPE_CHECKING:
     from sayso.http.fastapi_app import FastAPIApp
@@ -114,12 +121,13 @@ def _fastapi(host: ServiceHost) -> FastAPIApp:
     return FastAPIApp(host)
 
 
-def _furnished(app: AnyApp, routers: Iterable[tuple[str, Router]], extras: Extras) -> AnyApp:
+def _furnished(app: AnyApp, routers: Sequence[tuple[str, Router]], extras: Extras) -> AnyApp:
     """`app` with the core's routes, each plugin's, the additional ones, and the checks."""
     host, server = app.host, app.host.config.server
     app.router.routes.append(Route("/health", Fixed(b'{"status":"ok"}'), methods=["GET"]))
     if server.ready:
         app.router.routes.append(Route("/ready", Ready(host), methods=["GET"]))
+    host.owners = Owners(routers)
     own = [router for _, router in routers]
     for router in own:
         app.include(router)

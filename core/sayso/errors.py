@@ -145,13 +145,17 @@ class UnknownHost(RequestError):
 
 
 class Unauthenticated(RequestError):
-    """The credentials are missing or wrong."""
+    """The credentials are missing or wrong; `reason` is a word of `sayso.observing.Reason`, which
+    operators see and callers do not."""
 
     status = 401
     code = "UNAUTHENTICATED"
 
-    def __init__(self, message: str = "credentials are missing or not valid") -> None:
+    def __init__(
+        self, message: str = "credentials are missing or not valid", reason: str = "other"
+    ) -> None:
         super().__init__(message)
+        self.reason = reason
 
 
 class NoAuthentication(RequestError):

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from sayso.context import Caller, RequestContext
     from sayso.hosting import Host
+    from sayso.hosting.erasing import KeptBeside, Removed
+    from sayso.ledger.erasing import Subject
     from sayso.observing import Observer
     from sayso.wire.events import AgentEvent
     from sayso.wire.messages import AgentMessage, ChatRequest
@@ -130,6 +132,18 @@ def authenticate(headers: Mapping[str, str], scope: Mapping[str, Any], host: Hos
 
 
 @hookspec
+def erase_subject(subject: Subject, kept: KeptBeside) -> Removed | None:
+    """Return a `Removed` with the numbers of what this plugin keeps of `subject` and has removed,
+    or None.
+
+    `subject` has a `principal` or a `tenant`, by the name in the record. Called by `sayso erase`,
+    once for each store, after the record's own erasure and outside of any service, so there is no
+    host: `kept.notes` reads and changes the notes of plugins, `kept.folders` are the state folders.
+    Leave what a running service uses, count it as `left`, and remove it the next time.
+    """
+
+
+@hookspec
 def register_commands(cli: click.Group) -> None:
     """Return nothing; add sub-commands to `cli`, the `sayso` command."""
 
@@ -144,5 +158,6 @@ HOOKS: tuple[str, ...] = (
     "lifespan",
     "resources",
     "authenticate",
+    "erase_subject",
     "register_commands",
 )

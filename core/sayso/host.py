@@ -44,7 +44,7 @@ from sayso.ledger.sweeping import sweep_regularly
 from sayso.models import Model, never_blocks
 from sayso.models.choosing import chosen_model
 from sayso.models.prices import price_table
-from sayso.observing import Delivered
+from sayso.observing import REASONS, CallerRefused, Delivered
 from sayso.observing.calls import gate_of
 from sayso.observing.record import store_of
 from sayso.observing.turns import turn_of
@@ -52,6 +52,7 @@ from sayso.plugins import Plugins
 from sayso.plugins.observers import observers_of
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
+from sayso.plugins.routes import Owners
 from sayso.policy import Policy
 from sayso.principals import Directory, Principal
 from sayso.start_lines import start_lines
@@ -102,6 +103,8 @@ class ServiceHost:
         self.policy.check(agent)
         check_rules(self.policy, config, self.tokens, plugins)
         self.observers = observers_of(plugins, self)
+        self.owners = Owners(())
+        """The plugins by the paths of the app's routes."""
         self.gate = gate_of(self.observers)(
             self.code, self.policy, output_limit=config.limits.tool_output
         )
@@ -328,6 +331,12 @@ class ServiceHost:
         """Report a notification to the observers."""
         if self.observers.delivered is not None:
             self.observers.delivered(Delivered(channel, outcome, lag))
+
+    def refused(self, protocol: str, reason: str, address: str | None = None) -> None:
+        """Report a refused caller to the observers."""
+        if self.observers.refused is not None:
+            known = reason if reason in REASONS else "other"
+            self.observers.refused(CallerRefused(known, protocol, address))
 
     def failure(self, error: BaseException) -> Failure:
         """The failure to show a caller for `error`, which is logged unless it is the caller's

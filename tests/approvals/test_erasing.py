@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -54,7 +55,7 @@ def run(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
 def do(url: str, statement: str) -> list[tuple[str, ...]]:
     """The rows of a statement that bypasses the store."""
     if url.startswith("sqlite"):
-        with sqlite3.connect(url.removeprefix("sqlite:///")) as file:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
             return file.execute(statement).fetchall()
     with psycopg.connect(url) as server:
         done = server.execute(statement.encode())

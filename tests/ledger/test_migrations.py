@@ -7,6 +7,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,19 +50,16 @@ class Storage:
             self.do(dump.read_text())
             return
         self._place.parent.mkdir()
-        db = sqlite3.connect(self._place)
-        db.executescript(dump.read_text())
-        db.close()
+        with closing(sqlite3.connect(self._place)) as db:
+            db.executescript(dump.read_text())
 
     def do(self, statement: str) -> list[Any]:
         if self.kind == "postgres":
             with psycopg.connect(self._place) as server:
                 done = server.execute(statement.encode())
                 return done.fetchall() if done.description else []
-        file = sqlite3.connect(self._place, isolation_level=None)
-        rows = file.execute(statement).fetchall()
-        file.close()
-        return rows
+        with closing(sqlite3.connect(self._place, isolation_level=None)) as file:
+            return file.execute(statement).fetchall()
 
     def set_schema(self, version: int) -> None:
         if self.kind == "postgres":

@@ -60,6 +60,17 @@ def kept(config_file: Path | None) -> Keepable:
     return keepable(ledger_of(meant[0]).store)
 
 
+def folders_of(ledger: Ledger, config_file: Path | None) -> list[Path]:
+    """The state folders of the services that may use this store, on this machine."""
+    config = configuration(config_file)
+    for one in _meant(config):
+        # Without a setting each agent has a store in its folder.
+        if one is not config and ledger_of(one).store.url == ledger.store.url:
+            return [state_dir(one)]
+    root = state_dir(config)
+    return [root] if config.server.state_dir else [root, *filter(Path.is_dir, root.glob("*"))]
+
+
 def headed(found: Sequence[tuple[str, T]]) -> Iterator[T]:
     """The results of each store; if there are several stores, its name is printed first."""
     for url, one in found:

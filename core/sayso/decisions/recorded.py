@@ -27,7 +27,7 @@ _NOTES = "plugin:"
 """The beginning of the names of all notes of plugins: they change no note of the core."""
 
 
-class _Notes:
+class PluginNotes:
     """The notes of plugins in one transaction."""
 
     def __init__(self, tx: Transaction) -> None:
@@ -59,7 +59,7 @@ class Recorded:
 
     async def notes(self, work: Callable[[Notes], T], *, lasting: bool = False) -> T:
         """The result of `work`, which reads and changes the notes of plugins in one transaction."""
-        return await self._run(Reading(lambda tx: work(_Notes(tx)), flushed=lasting))
+        return await self._run(Reading(lambda tx: work(PluginNotes(tx)), flushed=lasting))
 
     def visible(self, row: Proposal | Pending, caller: Caller) -> bool:
         """Whether the call exists for this caller."""

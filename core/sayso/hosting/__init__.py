@@ -429,6 +429,15 @@ class Host(Protocol):
         `skipped`, `lag` seconds after the change that it tells of."""
         ...
 
+    def refused(self, protocol: str, reason: str, address: str | None = None) -> None:
+        """Report to metrics, telemetry and the log that a caller was refused, since nothing told
+        who it is: for protocols that prove that by themselves.
+
+        Call it on an event loop. `reason` is a word of `sayso.observing.Reason`; any other counts
+        as "other". `address` is the peer's.
+        """
+        ...
+
     def failure(self, error: BaseException) -> Failure:
         """The failure to show a caller for `error`, which is logged unless it is the caller's
         fault."""

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sayso.errors import Busy, NoAuthentication, Unauthenticated
 from sayso.host import ServiceHost
 from sayso.hosting import Host
-from sayso.http.authentication import authenticate, bearer
+from sayso.http.authentication import authenticate, bearer, path_of, report_refused
 from sayso.http.endpoints import FOREIGN, PRINCIPAL, standard_error
 
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
@@ -77,7 +77,7 @@ class Authentication:
         """Whether the answer at `/` only leads to a page that everybody may read."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = _path(scope)
+        path = path_of(scope)
         is_file = path in self.files and scope.get("method") in ("GET", "HEAD")
         public = path in PUBLIC or is_file or (path == "/" and self._leads(scope))
         public = public or (scope["type"] == "http" and path in self.signed)
@@ -112,9 +112,16 @@ def check_access(host: Host, scope: Mapping[str, Any]) -> None:
     if not is_loopback(host.config.server.host):
         raise NoAuthentication
     given = [value for name, value in scope["headers"] if name == b"authorization"]
-    if len(given) != 1:
-        raise Unauthenticated("the token that the service printed at its start is needed")
-    bearer({"": host.start_token.encode()}, given[0].decode("latin-1"))
+    try:
+        if len(given) != 1:
+            needed = "the token that the service printed at its start is needed"
+            raise Unauthenticated(needed, "malformed" if given else "missing")
+        bearer({"": host.start_token.encode()}, given[0].decode("latin-1"))
+    except Unauthenticated as error:
+        # Without a path somebody only asks what the caller may see.
+        if "path" in scope:
+            report_refused(host, scope, error)
+        raise
 
 
 def entrance(host: ServiceHost, url: str) -> list[str]:
@@ -126,12 +133,6 @@ def entrance(host: ServiceHost, url: str) -> list[str]:
         return [page] if page and host.guarded else []
     token = host.start_token
     return [f"{page}#token={token}" if page else f"the token to decide what waits: {token}"]
-
-
-def _path(scope: Scope) -> str:
-    """The path as the router sees it: without the prefix of an app that mounts this one."""
-    path, root = str(scope.get("path", "")), str(scope.get("root_path", ""))
-    return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
 class WebPages:
@@ -169,7 +170,7 @@ class WebPages:
                 await _deny(_refusal(403, message, "FOREIGN_ORIGIN"), scope, receive, send)
                 return
             if self.open and not (self._known(host) or is_address(_without_port(host))):
-                if self._is_page(_path(scope)):
+                if self._is_page(path_of(scope)):
                     message = f"pages are opened under a name in server.hosts: {host[:100]!r}"
                     await _deny(_refusal(421, message, "UNKNOWN_HOST"), scope, receive, send)
                     return

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from sayso.config.auth import ProxySettings
-from sayso.errors import AgentError, RequestError, TurnError, Unauthenticated
+from sayso.errors import AgentError, LedgerUnavailable, RequestError, TurnError, Unauthenticated
 from sayso.host import ServiceHost
 from sayso.hosting import Host
 from sayso.http.sockets import BEARER
@@ -28,14 +28,44 @@ Name = TypeVar("Name", bound=str)
 _Pairs = Iterable[tuple[str, str]]
 
 
-async def authenticate(host: Host, scope: Mapping[str, Any]) -> Principal | None:
+async def authenticate(
+    host: Host, scope: Mapping[str, Any], protocol: str = ""
+) -> Principal | None:
     """The principal of a request, from the plugins' hooks, then `[auth]`.
 
     None if credentials are not required. Raises Unauthenticated if they are required and nothing
-    recognises the caller, and AgentError if a hook fails.
+    recognises the caller, and AgentError if a hook fails; observers see either. `protocol` is the
+    plugin that asks; without it the path says that.
     """
     # Plugins see the host as its documented protocol; only the core makes one.
     assert isinstance(host, ServiceHost)
+    try:
+        return await _identified(host, scope)
+    except (RequestError, TurnError) as error:
+        report_refused(host, scope, error, protocol)
+        raise
+
+
+def report_refused(
+    host: ServiceHost, scope: Mapping[str, Any], error: Exception, protocol: str = ""
+) -> None:
+    """Tell the observers that this request was refused because of `error`."""
+    reason = getattr(error, "reason", "")
+    if isinstance(error, TurnError):
+        reason = "unavailable" if isinstance(error, LedgerUnavailable) else "failed"
+    client = scope.get("client")
+    address = client[0] if client else None
+    asked = protocol or host.owners.of(path_of(scope)) or "service"
+    host.refused(asked, reason, address)
+
+
+def path_of(scope: Mapping[str, Any]) -> str:
+    """The path as the router sees it: without the prefix of an app that mounts this one."""
+    path, root = str(scope.get("path", "")), str(scope.get("root_path", ""))
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path
+
+
+async def _identified(host: ServiceHost, scope: Mapping[str, Any]) -> Principal | None:
     hooks = host.plugins.implementations("authenticate")
     scheme = host.config.auth.scheme
     if not hooks and scheme == "none":
@@ -50,7 +80,7 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> Principal | None
         pairs += _of_subprotocol(pairs)
     if [name for name, _ in pairs].count("authorization") > 1:
         # A proxy before this service may have looked at the other header.
-        raise Unauthenticated("there is more than one 'Authorization' header")
+        raise Unauthenticated("there is more than one 'Authorization' header", "malformed")
     headers = dict(pairs)
     for impl in hooks:
         if (principal := await _said(impl, headers, scope, host)) is not None:
@@ -61,8 +91,8 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> Principal | None
         case "proxy":
             return host.directory.known(proxied(host.config.auth.proxy, scope, pairs))
         case "jwt":
-            raise Unauthenticated("a bearer token is needed: 'Authorization: Bearer TOKEN'")
-    raise Unauthenticated
+            raise _no_token(headers.get("authorization", ""))
+    raise Unauthenticated(reason="wrong" if "authorization" in headers else "missing")
 
 
 async def _said(
@@ -91,7 +121,7 @@ def bearer(tokens: Mapping[Name, bytes], header: str) -> Name:
     """The principal whose token the `Authorization` header carries; raises Unauthenticated."""
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer":
-        raise Unauthenticated("a bearer token is needed: 'Authorization: Bearer TOKEN'")
+        raise _no_token(header)
     given = token.strip().encode("utf-8", "surrogateescape")
     found: Name | None = None
     for name, known in tokens.items():
@@ -99,18 +129,25 @@ def bearer(tokens: Mapping[Name, bytes], header: str) -> Name:
         if hmac.compare_digest(known, given):
             found = name
     if found is None:
-        raise Unauthenticated("the bearer token is not valid")
+        raise Unauthenticated("the bearer token is not valid", "wrong")
     return found
+
+
+def _no_token(header: str) -> Unauthenticated:
+    needed = "a bearer token is needed: 'Authorization: Bearer TOKEN'"
+    return Unauthenticated(needed, "malformed" if header else "missing")
 
 
 def proxied(settings: ProxySettings, scope: Mapping[str, Any], pairs: _Pairs) -> Principal:
     """The principal that a trusted proxy names in its headers; raises Unauthenticated."""
     client = scope.get("client")
     if client is None or not _is_among(client[0], tuple(settings.addresses)):
-        raise Unauthenticated("requests come through the proxy in [auth.proxy]; this one did not")
+        words = "requests come through the proxy in [auth.proxy]; this one did not"
+        raise Unauthenticated(words, "proxy")
     names = _values(pairs, settings.user_header)
     if len(names) != 1 or not names[0].strip():
-        raise Unauthenticated(f"the proxy did not name one caller in {settings.user_header!r}")
+        words = f"the proxy did not name one caller in {settings.user_header!r}"
+        raise Unauthenticated(words, "missing")
     given = _values(pairs, settings.groups_header) if settings.groups_header else []
     groups = {part.strip() for value in given for part in value.split(",")} - {""}
     return Principal(names[0].strip(), issuer="proxy", groups=groups)
@@ -148,5 +185,5 @@ def _decoded(token: str) -> str:
         return base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
         raise Unauthenticated(
-            f"the subprotocol {BEARER!r} carries the token in base64url; this is none"
+            f"the subprotocol {BEARER!r} carries the token in base64url; this is none", "malformed"
         ) from None

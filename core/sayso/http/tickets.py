@@ -54,7 +54,8 @@ async def redeemed(host: ServiceHost, ticket: str) -> Principal:
     if (principal := await _run(host, partial(_redeem, ticket=ticket))) is None:
         raise Unauthenticated(
             f"the ticket is not valid: it is used, or older than {LIFE} seconds; "
-            "POST /auth/ticket gives a new one"
+            "POST /auth/ticket gives a new one",
+            "ticket",
         )
     return principal
 

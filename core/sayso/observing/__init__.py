@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from sayso.context import Caller
 from sayso.ledger import Proposal, State
@@ -171,6 +171,43 @@ class Delivered:
     lag: float
 
 
+Reason = Literal[
+    "missing",
+    "malformed",
+    "wrong",
+    "signature",
+    "expired",
+    "early",
+    "issuer",
+    "audience",
+    "claims",
+    "key",
+    "ticket",
+    "proxy",
+    "foreign_page",
+    "sign_in",
+    "provider_unreachable",
+    "unavailable",
+    "failed",
+    "other",
+]
+"""Why a request was refused at authentication (docs/monitoring.md, "Refused callers")."""
+REASONS: frozenset[str] = frozenset(get_args(Reason))
+
+
+@dataclass(frozen=True, slots=True)
+class CallerRefused:
+    """A request was refused because nothing told who calls.
+
+    `reason` is one of `Reason`. `protocol` is the plugin whose path was asked for, "service" for
+    a path of none. `address` is the peer's, as in `Caller`. Nothing that the caller sent is in it.
+    """
+
+    reason: str
+    protocol: str
+    address: str | None
+
+
 TurnEnd = Callable[[TurnEnded], None]
 ModelCallEnd = Callable[[ModelCallEnded], None]
 ToolCallEnd = Callable[[ToolCallEnded], None]
@@ -204,6 +241,10 @@ class Observer:
 
     def delivered(self, delivery: Delivered) -> None:
         """Called for each notification that a plugin reports by `host.delivered`."""
+
+    def refused(self, refusal: CallerRefused) -> None:
+        """Called for each request that is refused at authentication; a flood of them is a flood of
+        these."""
 
     def trace(self) -> str:
         """The `traceparent` of the current span, which the ledger keeps with a proposal and with a

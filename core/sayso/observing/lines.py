@@ -1,21 +1,28 @@
-"""The log's observer: one line for each turn, each decision, and each run of an approved call.
+"""The log's observers: one line for each turn, each decision, and each run of an approved call, and
+one a minute for each kind of refused callers.
 
 No line has a message, an input, an output or a reason.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from sayso.ledger import RAN
-from sayso.observing import ApprovalChange, Observer, TurnBegan, TurnEnd, TurnEnded
+from sayso.observing import ApprovalChange, CallerRefused, Observer, TurnBegan, TurnEnd, TurnEnded
 from sayso.observing.observers import Named
 from sayso.principals import proven_tenant
 
 turns = logging.getLogger("sayso.turn")
 approvals = logging.getLogger("sayso.approvals")
+auth = logging.getLogger("sayso.auth")
 _DECIDED = {"approved", "rejected", "voted", "expired"}
 _RAN = {state.lower() for state in RAN}
 
@@ -39,6 +46,70 @@ class LogLines(Observer):
             approvals.info("call %s", change.event, extra=_decision(change))
         elif change.event in _RAN:
             approvals.info("call ended", extra=_run(change))
+
+
+@dataclass(slots=True)
+class _Minute:
+    """The number of refusals since the line that began it."""
+
+    until: float
+    more: int = 0
+
+
+class RefusedLines(Observer):
+    """Logs refused callers: the first one of a kind at once, further ones as a number a minute."""
+
+    def __init__(self, seconds: float = 60.0) -> None:
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._minutes: dict[tuple[str, str], _Minute] = {}
+        """The kinds that have had a line in this minute."""
+
+    @classmethod
+    def wanted(cls) -> list[Named]:
+        """This observer, if the log shows its lines when the service is made."""
+        return [Named("sayso", cls())] if auth.isEnabledFor(logging.WARNING) else []
+
+    @property
+    def running(self) -> bool:
+        """Whether the minute of a kind is not over."""
+        return bool(self._minutes)
+
+    def refused(self, refusal: CallerRefused) -> None:
+        """Log the refusal, or count it."""
+        kind, now = (refusal.protocol, refusal.reason), monotonic()
+        with self._lock:
+            minute = self._minutes.get(kind)
+            if minute is not None and now < minute.until:
+                minute.more += 1
+                return
+            count = 1 if minute is None else 1 + minute.more
+            self._minutes[kind] = self._minute()
+        self._log(refusal, count)
+
+    def _minute(self) -> _Minute:
+        # By then its end has told, unless its loop is closed.
+        return _Minute(monotonic() + 2 * self._seconds)
+
+    def _log(self, refusal: CallerRefused, count: int) -> None:
+        # A page asks before anybody has signed in.
+        level = logging.INFO if refusal.reason == "missing" else logging.WARNING
+        protocol, reason, address = refusal.protocol, refusal.reason, refusal.address
+        said = _given(protocol=protocol, reason=reason, count=count, address=address)
+        auth.log(level, "caller refused", extra=said)
+        # Elsewhere the next refusal tells the number.
+        with suppress(RuntimeError):
+            asyncio.get_running_loop().call_later(self._seconds, self._minute_over, refusal)
+
+    def _minute_over(self, refusal: CallerRefused) -> None:
+        kind = refusal.protocol, refusal.reason
+        with self._lock:
+            count = self._minutes.pop(kind, _Minute(0.0)).more
+            if count:
+                self._minutes[kind] = self._minute()
+        if count:
+            # The address is that of the first one only.
+            self._log(replace(refusal, address=None), count)
 
 
 def _turn_ended(began: TurnBegan, ended: TurnEnded) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from sayso.models import Usage
 from sayso.observing import (
     ApprovalChange,
+    CallerRefused,
     Delivered,
     LedgerOperation,
     ModelCallBegan,
@@ -83,6 +84,7 @@ class Observers:
         self.ledger: Callable[[LedgerOperation], None] | None = _begin(found, "ledger")
         self.slot: Callable[[SlotAwaited], None] | None = _begin(found, "slot")
         self.delivered: Callable[[Delivered], None] | None = _begin(found, "delivered")
+        self.refused: Callable[[CallerRefused], None] | None = _begin(found, "refused")
         self._traces = _overriding(found, "trace")
 
     @property

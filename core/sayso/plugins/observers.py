@@ -5,7 +5,7 @@ from __future__ import annotations
 from sayso.errors import PluginError
 from sayso.hosting import Host
 from sayso.observing import Observer
-from sayso.observing.lines import LogLines
+from sayso.observing.lines import LogLines, RefusedLines
 from sayso.observing.observers import Named, Observers
 from sayso.plugins import Plugins
 
@@ -23,4 +23,4 @@ def observers_of(plugins: Plugins, host: Host) -> Observers:
                 )
             found.append(Named(impl.plugin, each))
     # The last one begins last and ends first, while the span of a turn is still the current one.
-    return Observers([*found, *LogLines.wanted()])
+    return Observers([*found, *LogLines.wanted(), *RefusedLines.wanted()])

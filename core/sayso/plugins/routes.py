@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sayso.errors import PluginError
@@ -90,6 +91,15 @@ class Claim:
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is of several paths."""
+        return self._pattern is not None
+
+    def matches(self, path: str) -> bool:
+        """Whether a wide claim is of this path, too."""
+        return self._pattern is not None and self._pattern.match(path) is not None
+
     def covers(self, other: Claim) -> bool:
         """Whether this claim, if it came first, would answer requests for `other`, which belongs to
         another owner."""
@@ -97,7 +107,32 @@ class Claim:
             return False
         if self.shape == other.shape:
             return True
-        return self._pattern is not None and self._pattern.match(other._sample) is not None
+        return self.matches(other._sample)
+
+
+class Owners:
+    """The plugins by the paths of their routes."""
+
+    def __init__(self, routers: Sequence[tuple[str, Router]]) -> None:
+        self._routers = routers
+
+    def of(self, path: str) -> str:
+        """The plugin that has a route for this path; empty if none has."""
+        return self._exact.get(path) or next(
+            (claim.owner for claim in self._wide if claim.matches(path)), ""
+        )
+
+    @cached_property
+    def _claims(self) -> list[Claim]:
+        return [Claim(*one, name) for name, router in self._routers for one in claims(router)]
+
+    @cached_property
+    def _exact(self) -> dict[str, str]:
+        return {claim.path: claim.owner for claim in self._claims}
+
+    @cached_property
+    def _wide(self) -> list[Claim]:
+        return [claim for claim in self._claims if claim.is_wide]
 
 
 def _overlap(one: str, other: str) -> bool:

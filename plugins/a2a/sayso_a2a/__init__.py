@@ -14,7 +14,7 @@ from typing import Any
 
 from starlette.routing import Router
 
-from sayso import Host, Plugin, hookimpl
+from sayso import Host, KeptBeside, Plugin, Removed, Subject, hookimpl
 from sayso_a2a import settings as _settings
 from sayso_a2a.adapters import Adapter, load_adapter
 from sayso_a2a.artifacts import Artifact, File
@@ -72,6 +72,13 @@ class A2A(Plugin):
     def lifespan(self, host: Host) -> AbstractAsyncContextManager[Any]:
         """The adapter's lifespan."""
         return self._adapter(host).lifespan()
+
+    @hookimpl
+    async def erase_subject(self, subject: Subject, kept: KeptBeside) -> Removed:
+        """Delete the tasks, wherever the adapters keep them."""
+        from sayso_a2a.erasing import erased
+
+        return await erased(subject, kept, self.settings)
 
     def _adapter(self, host: Host) -> Adapter:
         # Routes may be asked for more than once; all of them share one open store.

@@ -54,6 +54,8 @@ _PUT = (
     "expires = excluded.expires, lease = excluded.lease, body = excluded.body"
 )
 _DELETE = "DELETE FROM sayso_a2a_rows WHERE adapter = %s AND owner = %s AND id = %s"
+_ERASE = "DELETE FROM sayso_a2a_rows WHERE owner = ANY(%s) AND lease <= %s"
+_COUNT = "SELECT count(*) FROM sayso_a2a_rows WHERE owner = ANY(%s)"
 _LEASE = "UPDATE sayso_a2a_rows SET lease = %s WHERE adapter = %s AND id = ANY(%s) AND lease <> 0"
 _EXPIRED = "DELETE FROM sayso_a2a_rows WHERE adapter = %s AND expires <= %s"
 _TOO_MANY = (
@@ -139,6 +141,20 @@ class PostgresRows:
         def work(db: Connection, now: float) -> list[Row]:
             found = db.execute(_SILENT, (self._adapter, list(states), now, now, since)).fetchall()
             return [_row(_text(owner), _text(id), rest, now) for owner, id, *rest in found]
+
+        return await self._run(work)
+
+    async def erase(self, owned: Callable[[str], bool]) -> tuple[int, int]:
+        """Delete the tasks of these owners, of all adapters; returns their number, and that of the
+        tasks that a process runs, which stay."""
+
+        def work(db: Connection, now: float) -> tuple[int, int]:
+            found = db.execute("SELECT DISTINCT owner FROM sayso_a2a_rows").fetchall()
+            owners = [owner for (owner,) in found if owned(_text(owner))]
+            erased = db.execute(_ERASE, (owners, now)).rowcount
+            left = db.execute(_COUNT, (owners,)).fetchone()
+            assert left is not None
+            return erased, left[0]
 
         return await self._run(work)
 

@@ -230,6 +230,29 @@ class Rows:
 
         return await self._run(work)
 
+    async def erase(self, owned: Callable[[str], bool]) -> tuple[int, int]:
+        """Delete the tasks of these owners, of all adapters; returns their number, and that of the
+        tasks that a process runs, which stay."""
+
+        def work() -> tuple[int, int]:
+            with self._connection as database:
+                database.execute("begin immediate")
+                found = database.execute("select distinct owner from tasks")
+                owners = [(owner,) for (owner,) in found if owned(owner)]
+                leases = "select 1 from leases as l where l.adapter = tasks.adapter"
+                runs = f"exists ({leases} and l.id = tasks.id and l.until > {time.time()})"
+                gone = f"delete from tasks where owner = ? and not {runs}"
+                erased = database.executemany(gone, owners).rowcount if owners else 0
+                left = sum(
+                    database.execute("select count(*) from tasks where owner = ?", one).fetchone()[
+                        0
+                    ]
+                    for one in owners
+                )
+            return erased, left
+
+        return await self._run(work)
+
     @property
     def _connection(self) -> sqlite3.Connection:
         if self._database is None:

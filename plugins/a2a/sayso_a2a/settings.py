@@ -85,6 +85,9 @@ class Settings(Plugin.Settings):
         return [host.lower() for host in hosts]
 
 
+TASK_FILE = "a2a-tasks.db"
+
+
 def task_store(host: Host, adapter: str, settings: Settings) -> TaskStore:
     """The store for an adapter's tasks: PostgreSQL if the ledger is there, a file or memory."""
     ledger = host.config.approvals.ledger or ""
@@ -99,4 +102,4 @@ def task_file(host: Host) -> Path | None:
     """The file of the tasks; None if the ledger is in memory, too."""
     if (host.config.approvals.ledger or "").startswith("memory:"):
         return None
-    return host.state_dir / "a2a-tasks.db"
+    return host.state_dir / TASK_FILE

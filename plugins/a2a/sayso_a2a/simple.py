@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from sayso import BodyReader, Data, Host, PluginError, caller_of, read_body, standard_error
 from sayso_a2a.card import base_url, custom_card, simple_card
 from sayso_a2a.incoming import PROTOCOL
+from sayso_a2a.owners import owner_of
 from sayso_a2a.settings import Settings, task_store
 from sayso_a2a.tasks import Tasks
 
@@ -86,7 +87,7 @@ class Simple:
 
     async def _look(self, request: Request) -> Response:
         caller = caller_of(request.scope, PROTOCOL)
-        task = await self._tasks.look(caller.principal or "", request.path_params["id"])
+        task = await self._tasks.look(owner_of(caller.principal), request.path_params["id"])
         return _json(task.json_body())
 
     async def _cancel(self, request: Request) -> Response:

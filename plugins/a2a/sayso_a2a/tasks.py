@@ -21,6 +21,7 @@ from sayso import (
 )
 from sayso_a2a.artifacts import Json
 from sayso_a2a.incoming import PROTOCOL, Incoming
+from sayso_a2a.owners import owner_of, principal_of
 from sayso_a2a.refusals import NotDecidedHere, TaskBusy, TaskUnknown, refusal_of
 from sayso_a2a.rows import Row, TaskStore
 from sayso_a2a.settings import Approvals
@@ -98,7 +99,7 @@ class Tasks:
         message = Message(role="user", content=text, data=data)
         if _decides(message) and self._approvals != "client" and not elsewhere:
             raise NotDecidedHere(decided_elsewhere(self._approvals))
-        task = Task(id=id or secrets.token_hex(16), owner=caller.principal or "")
+        task = Task(id=id or secrets.token_hex(16), owner=owner_of(caller.principal))
         before, started = await self._claim(task, message, new=id is None, at_once=keep)
         self._watch.end(started.id)
         work = self._run(started, before if id is not None else None, caller, keep)
@@ -129,7 +130,7 @@ class Tasks:
 
     async def _decided(self, owner: str, id: str, decisions: list[Json]) -> None:
         """Continue a task whose calls were decided elsewhere, unless somebody else has."""
-        caller = Caller(PROTOCOL, owner or None)
+        caller = Caller(PROTOCOL, principal_of(owner))
         try:
             if (await self.look(owner, id)).status == "input-required":
                 data = Data.model_validate({"approvals": decisions})
@@ -144,7 +145,7 @@ class Tasks:
         ids = task.metadata.get("running")
         if task.status != "canceled" or not ids:
             return task
-        rows = await started(self._host, Caller(PROTOCOL, task.owner or None), ids)
+        rows = await started(self._host, Caller(PROTOCOL, principal_of(task.owner)), ids)
         if any(row.state == "EXECUTING" for row in rows):
             return task
         return await self._write(task, with_outcomes(task, rows))
@@ -327,7 +328,7 @@ class Tasks:
             found.append(task)
             return task.row()
 
-        await self._rows.change(caller.principal or "", id, change)
+        await self._rows.change(owner_of(caller.principal), id, change)
         before, after = found
         if (run := self._runs.get(before.run)) is not None:
             run.cancel()

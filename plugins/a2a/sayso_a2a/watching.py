@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from sayso import Caller, Host, Proposal
 from sayso_a2a.artifacts import Json
 from sayso_a2a.incoming import PROTOCOL
+from sayso_a2a.owners import principal_of
 
 logger = logging.getLogger("sayso.a2a")
 MOST = 1_000
@@ -140,7 +141,7 @@ class Watch:
 
 
 def _caller(owner: str) -> Caller:
-    return Caller(PROTOCOL, owner or None)
+    return Caller(PROTOCOL, principal_of(owner))
 
 
 def _decision(row: Proposal) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -96,8 +97,9 @@ def test_client_of_the_sdk_talks_and_decides_over_grpc(
 
 
 def test_callers_over_grpc_are_authenticated_and_see_what_is_theirs(
-    tmp_path: Path, cluster: Cluster
+    tmp_path: Path, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "sayso.auth")
     config = configured(tmp_path, guarded=True, adapter="a2a", grpc_port=0)
     with running(cluster.agent, config) as service:
 
@@ -124,6 +126,11 @@ def test_callers_over_grpc_are_authenticated_and_see_what_is_theirs(
 
         calling(service, use)
     assert len(cluster.model.asks) == 1
+    logged = [vars(one) for one in caplog.records if one.name == "sayso.auth"]
+    assert [(one["protocol"], one["reason"]) for one in logged] == [
+        ("a2a", "missing"),
+        ("a2a", "wrong"),
+    ]
 
 
 def test_odd_calls_over_grpc_are_refused_with_a_reason(serve: Serve, cluster: Cluster) -> None:

@@ -22,9 +22,13 @@ from sayso import (
     Duration,
     Host,
     InvalidRequest,
+    KeptBeside,
     LedgerUnavailable,
     Notes,
     Plugin,
+    Principal,
+    Removed,
+    Subject,
     hookimpl,
 )
 from sayso_idempotency import rows
@@ -70,6 +74,12 @@ class Idempotency(Plugin):
             for task in tasks:
                 task.cancel()
 
+    @hookimpl
+    async def erase_subject(self, subject: Subject, kept: KeptBeside) -> Removed:
+        """Remove answers; their keys stay, so that nothing is carried out twice."""
+        of = rows.whose(subject.principal, subject.tenant)
+        return Removed("answer", *await kept.notes(partial(rows.erase, of=of)))
+
     async def _hold(self, host: Host) -> None:
         while True:
             await asyncio.sleep(rows.LEASE / 3)
@@ -99,7 +109,12 @@ class _Repeats:
         key = rows.digest(agent.encode(), who, _key(values))
         owner = token_hex(8)
         work = partial(
-            rows.claim, key=key, request=rows.digest(*request), owner=owner, keep=self._keep
+            rows.claim,
+            key=key,
+            request=rows.digest(*request),
+            owner=owner,
+            keep=self._keep,
+            of=_whose(caller),
         )
         match await self._host.record.notes(work, lasting=True):
             case rows.Reply() as reply:
@@ -114,6 +129,18 @@ class _Repeats:
                 raise InProgress
             case rows.Claimed() as claimed:
                 return Attempt(self._host, key, owner, claimed, self._running)
+
+
+def _whose(caller: Caller) -> list[str]:
+    """Digests of the names by which the answer can be erased."""
+    principal = caller.principal
+    if principal is None:
+        return []
+    found = [rows.whose(principal)]
+    if isinstance(principal, Principal):
+        found += [rows.whose(principal.person)] if principal.person else []
+        found += [rows.whose(None, principal.tenant)] if principal.tenant else []
+    return list(dict.fromkeys(found))
 
 
 async def _tried(host: Host, work: Callable[[Notes], T]) -> T | None:

@@ -36,13 +36,15 @@ class InProgress(RequestError):
 
 
 class NotKept(RequestError):
-    """The request was carried out, and its answer was too large to keep."""
+    """The request was carried out, and its answer is not kept."""
 
     status = 409
     code = "REPLY_NOT_KEPT"
 
     def __init__(self) -> None:
-        super().__init__("the request was carried out; its answer was too large to be kept")
+        super().__init__(
+            "the request was carried out; its answer was too large to keep, or has been erased"
+        )
 
 
 class Journal:

@@ -3,9 +3,11 @@
     idempotency/KEY/head       who answers the request, until when, and which request it is
     idempotency/KEY/reply      the recorded answer
     idempotency/KEY/j/NAME     what its turn has done, until there is an answer
-    idempotency-due/HOUR/KEY   what to remove, by the hour
+    idempotency-due/HOUR/KEY   what to remove, by the hour; its text names the notes below
+    idempotency-of/WHOSE/KEY   whose answer it is, so that it can be erased
 
-`KEY` is a digest of the agent, the principal and the key that the caller sent.
+`KEY` is a digest of the agent, the principal and the key that the caller sent, `WHOSE` one of a
+name: of the principal, of the person behind it, or of the tenant.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ LEASE = 10.0
 """Seconds after which a process that said nothing of a request counts as dead."""
 HOUR = 3600
 _DUE = "idempotency-due"
+_OF = "idempotency-of"
 _SWEPT = "idempotency-swept"
 _AT_ONCE = 100
 
@@ -37,7 +40,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A recorded answer; `body` is None for one that was too large to keep."""
+    """A recorded answer; `body` is None for one that was too large to keep, or was erased."""
 
     status: int
     headers: Sequence[tuple[str, str]]
@@ -72,8 +75,18 @@ def digest(*parts: bytes) -> str:
     return whole.hexdigest()[:40]
 
 
-def claim(notes: Notes, key: str, request: str, owner: str, keep: float) -> Found:
-    """Take the key for `owner`, unless it has an answer, an owner or another request."""
+def whose(principal: str | None, tenant: str | None = None) -> str:
+    """The digest of a principal's or a person's name, or of a tenant's."""
+    if tenant is not None:
+        return digest(b"tenant", tenant.encode())
+    return digest(b"principal", (principal or "").encode())
+
+
+def claim(
+    notes: Notes, key: str, request: str, owner: str, keep: float, of: Sequence[str] = ()
+) -> Found:
+    """Take the key for `owner`, unless it has an answer, an owner or another request; `of` says
+    whose it is."""
     found = notes.find(f"{_at(key)}/")
     head = _head(found, key)
     if head is not None and head.until > notes.now:
@@ -87,7 +100,10 @@ def claim(notes: Notes, key: str, request: str, owner: str, keep: float) -> Foun
         for name in found:
             notes.put(name, None)
         found, head = {}, Head(request, notes.now + keep)
-        notes.put(f"{_DUE}/{_hour(head.until) + 1}/{key}", "")
+        names = [f"{_OF}/{each}/{key}" for each in of]
+        for name in names:
+            notes.put(name, "")
+        notes.put(f"{_DUE}/{_hour(head.until) + 1}/{key}", " ".join(names))
     head.owner, head.lease = owner, notes.now + LEASE
     _put(notes, key, head)
     begin = f"{_at(key)}/j/"
@@ -132,18 +148,42 @@ def sweep(notes: Notes) -> bool:
     """Remove keys whose time is over, a hundred at most; returns whether there may be more."""
     now = _hour(notes.now)
     hour = int(notes.find(_SWEPT).get(_SWEPT, now))
-    due = list(notes.find(f"{_DUE}/{hour}/"))[:_AT_ONCE] if hour <= now else []
-    for name in due:
+    due = list(notes.find(f"{_DUE}/{hour}/").items())[:_AT_ONCE] if hour <= now else []
+    for name, of in due:
         key = name.rsplit("/", 1)[1]
         found = notes.find(f"{_at(key)}/")
         head = _head(found, key)
         # A key that was used again since then has a later hour, too.
-        for each in found if head is None or head.until <= notes.now else ():
+        for each in (*found, *of.split()) if head is None or head.until <= notes.now else ():
             notes.put(each, None)
         notes.put(name, None)
     if not due and (hour < now or not notes.find(_SWEPT)):
         notes.put(_SWEPT, str(min(hour + 1, now)))
     return bool(due) or hour < now
+
+
+def erase(notes: Notes, of: str) -> tuple[int, int]:
+    """Remove the answers of this person or tenant, and what their turns have done; returns their
+    number, and that of the requests that are being answered now.
+
+    The keys stay without an answer, so that no request is carried out a second time.
+    """
+    erased = left = 0
+    for name in notes.find(f"{_OF}/{of}/"):
+        key = name.rsplit("/", 1)[1]
+        found = notes.find(f"{_at(key)}/")
+        head = _head(found, key)
+        if head is not None and head.owner and head.lease > notes.now:
+            left += 1
+            continue
+        notes.put(name, None)
+        if head is not None:
+            for each in found:
+                notes.put(each, None)
+            _put(notes, key, Head(head.request, head.until))
+            notes.put(f"{_at(key)}/reply", json.dumps(asdict(Reply(200, [], None))))
+            erased += 1
+    return erased, left
 
 
 def _at(key: str) -> str:

@@ -297,6 +297,32 @@ def test_what_is_over_is_removed_by_the_hour() -> None:
     assert len(notes.find("idempotency-due")) == 1
 
 
+def test_erased_answers_keep_their_keys_and_a_request_that_is_answered_now_stays() -> None:
+    notes = Kept()
+    assert not rows.sweep(notes)
+    ann, bob = rows.whose("ann"), rows.whose("bob")
+    for key, of in (("done", ann), ("broken", ann), ("runs", ann), ("bobs", bob)):
+        rows.claim(notes, key, "r", "one", 60, [of])
+        rows.note(notes, key, "one", "step", "ann-said-this" if of == ann else "bob-said-this")
+    for key in ("done", "bobs"):
+        rows.end(notes, key, "one", rows.Reply(200, [], f"answer-{key}"))
+    rows.end(notes, "broken", "one", None)
+    assert rows.erase(notes, ann) == (2, 1)
+    kept = {name: text for name, text in notes.texts.items() if "runs" not in name}
+    assert "ann-said-this" not in str(kept) and "answer-done" not in str(kept)
+    for key in ("done", "broken"):
+        # The request is not carried out again.
+        assert rows.claim(notes, key, "r", "two", 60) == rows.Reply(200, [], None)
+    assert rows.claim(notes, "bobs", "r", "two", 60) == rows.Reply(200, [], "answer-bobs")
+    rows.end(notes, "runs", "one", rows.Reply(200, [], "late"))
+    assert rows.erase(notes, ann) == (1, 0)
+    assert "ann-said-this" not in str(notes.texts) and "late" not in str(notes.texts)
+    notes.now += 60 + 2 * rows.HOUR
+    while rows.sweep(notes):
+        pass
+    assert [name for name in notes.texts if name != "idempotency-swept"] == []
+
+
 def test_an_attempt_that_was_overtaken_notes_nothing() -> None:
     notes = Kept()
     rows.claim(notes, "key", "r", "slow", 60)

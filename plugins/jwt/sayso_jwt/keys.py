@@ -25,6 +25,15 @@ PAUSE = 30.0
 load at the issuer."""
 
 
+class Unreachable(Busy):
+    """503: no keys can be had, so nobody's token can be checked."""
+
+    reason = "provider_unreachable"
+
+    def __init__(self) -> None:
+        super().__init__("the keys that tokens are checked with cannot be had now")
+
+
 class Key(NamedTuple):
     """A public key: its id, its algorithm if that is stated, its type, such as "RSA", and the
     object that checks signatures."""
@@ -57,11 +66,11 @@ class Keys:
 
     async def named(self, kid: str | None) -> Sequence[Key]:
         """The keys with this id, or all if a token names none; empty if the issuer has no such key.
-        Raises Busy while no keys can be fetched."""
+        Raises Unreachable while no keys can be fetched."""
         if not self._fresh or not self._found(kid):
             await asyncio.to_thread(self._refresh, kid)
         if time.monotonic() - self._fetched > STALE:
-            raise Busy("the keys that tokens are checked with cannot be had now")
+            raise Unreachable
         return self._found(kid)
 
     @property

@@ -27,18 +27,16 @@ ALGORITHMS = (
 tokens."""
 LEEWAY = 30.0
 """Seconds by which the clocks of the issuer and of this machine may differ."""
-_TIMES: Mapping[type[PyJWTError], str] = {
-    ExpiredSignatureError: "it has expired",
-    ImmatureSignatureError: "it is not valid yet",
-    InvalidIssuedAtError: "it was issued in the future",
+_WHY: Mapping[type[PyJWTError], tuple[str, str]] = {
+    ExpiredSignatureError: ("it has expired", "expired"),
+    ImmatureSignatureError: ("it is not valid yet", "early"),
+    InvalidIssuedAtError: ("it was issued in the future", "early"),
+    InvalidAudienceError: ("it is for another audience than {0.audience_setting}", "audience"),
+    InvalidIssuerError: ("its issuer is not {0.issuer_setting}", "issuer"),
+    InvalidSignatureError: ("its signature is not of the key that it names", "signature"),
+    InvalidKeyError: ("its signature is not of the key that it names", "signature"),
 }
-_WHY: Mapping[type[PyJWTError], str] = {
-    **_TIMES,
-    InvalidAudienceError: "it is for another audience than {0.audience_setting}",
-    InvalidIssuerError: "its issuer is not {0.issuer_setting}",
-    InvalidSignatureError: "its signature is not of the key that it names",
-    InvalidKeyError: "its signature is not of the key that it names",
-}
+"""The words for the caller, and the reason, by the error of the library."""
 
 
 class Expected(NamedTuple):
@@ -55,12 +53,16 @@ class Expected(NamedTuple):
 
 
 class Refused(Unauthenticated):
-    """The token is not valid; `by_time`: a wrong clock may be the cause."""
+    """The token is not valid: `why` for the caller, `reason` for operators."""
 
-    def __init__(self, why: str, by_time: bool = False) -> None:
-        super().__init__(f"the token does not count: {why}")
+    def __init__(self, why: str, reason: str) -> None:
+        super().__init__(f"the token does not count: {why}", reason)
         self.why = why
-        self.by_time = by_time
+
+    @property
+    def by_time(self) -> bool:
+        """Whether a wrong clock may be the cause."""
+        return self.reason in ("expired", "early")
 
 
 class Tokens:
@@ -79,7 +81,7 @@ class Tokens:
         header = _header(token)
         keys = [key for key in await self._keys.named(header.get("kid")) if _fits(key, header)]
         if not keys:
-            raise Refused("the issuer publishes no key of that name and kind")
+            raise Refused("the issuer publishes no key of that name and kind", "key")
         failed: PyJWTError | None = None
         for key in keys:
             try:
@@ -87,8 +89,7 @@ class Tokens:
             except PyJWTError as error:
                 failed = error
         assert failed is not None
-        why = _why(failed, self._expected)
-        raise Refused(why, by_time=type(failed) in _TIMES) from None
+        raise _refused(failed, self._expected) from None
 
     def _decoded(self, token: str, key: Key) -> Mapping[str, Any]:
         claims: Mapping[str, Any] = jwt.decode(
@@ -107,11 +108,11 @@ class Tokens:
         settings = self._expected
         name = _claim(claims, settings.name_claim)
         if not isinstance(name, str) or not name.strip():
-            raise Refused(f"its claim {settings.name_claim!r} names nobody")
+            raise Refused(f"its claim {settings.name_claim!r} names nobody", "claims")
         tenant = _claim(claims, settings.tenant_claim) if settings.tenant_claim else None
         if settings.tenant_claim and not (isinstance(tenant, str) and tenant):
             # Without a tenant its bearer would see the calls of all tenants.
-            raise Refused(f"its claim {settings.tenant_claim!r} names no tenant")
+            raise Refused(f"its claim {settings.tenant_claim!r} names no tenant", "claims")
         return Principal(
             name,
             issuer=claims["iss"],
@@ -125,9 +126,9 @@ def _header(token: str) -> Mapping[str, Any]:
     try:
         header: Mapping[str, Any] = jwt.get_unverified_header(token)
     except PyJWTError:
-        raise Refused("it is no JSON web token") from None
+        raise Refused("it is no JSON web token", "malformed") from None
     if header.get("alg") not in ALGORITHMS:
-        raise Refused(f"it is not signed with one of {', '.join(ALGORITHMS)}")
+        raise Refused(f"it is not signed with one of {', '.join(ALGORITHMS)}", "malformed")
     return header
 
 
@@ -153,7 +154,8 @@ def _texts(value: Any) -> list[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
-def _why(error: PyJWTError, expected: Expected) -> str:
+def _refused(error: PyJWTError, expected: Expected) -> Refused:
     if isinstance(error, MissingRequiredClaimError):
-        return f"it lacks the claim {error.claim!r}"
-    return _WHY.get(type(error), "it is malformed").format(expected)
+        return Refused(f"it lacks the claim {error.claim!r}", "claims")
+    why, reason = _WHY.get(type(error), ("it is malformed", "malformed"))
+    return Refused(why.format(expected), reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -166,6 +167,46 @@ def test_refusal_names_the_cause_and_never_the_token(
         assert why in refused.json()["detail"], (why, refused.text)
         assert token not in refused.text
     assert ask("").status == 401
+
+
+def refused(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The reasons that the log gives, each the first time."""
+    return [vars(one)["reason"] for one in caplog.records if one.name == "sayso.auth"]
+
+
+def test_operators_see_the_reason_of_each_refusal(
+    sayso_served: Served, provider: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sayso.auth")
+    file = tmp_path / "keys.json"
+    file.write_text(provider.jwks(), "utf-8")
+    other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    now = time.time()
+    ask = asking(sayso_served(Who(), config=config(str(file))))
+    tokens = {
+        "missing": "",
+        "malformed": "x",
+        "expired": provider.token(exp=now - 60),
+        "early": provider.token(nbf=now + 120),
+        "audience": provider.token(aud="other"),
+        "issuer": provider.token(iss=f"{ISSUER}/"),
+        "signature": provider.token(key=other),
+        "key": provider.token(kid="z", key=other),
+        "claims": provider.token(sub=None),
+    }
+    for token in tokens.values():
+        assert ask(token).status == 401
+    assert refused(caplog) == list(tokens)
+    said = "".join(str(vars(one)) for one in caplog.records)
+    assert not [token for token in tokens.values() if len(token) > 1 and token in said]
+
+
+def test_operators_see_that_the_keys_cannot_be_had(
+    sayso_served: Served, provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider.broken = True
+    assert asking(sayso_served(Who(), config=config(provider.url)))(provider.token()).status == 503
+    assert refused(caplog) == ["provider_unreachable"]
 
 
 def test_clocks_may_differ_by_half_a_minute(sayso_served: Served, provider: Provider) -> None:

@@ -152,7 +152,7 @@ class Authentication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            principal = await authenticate(self.host, scope)
+            principal = await authenticate(self.host, scope, "mcp")
         except Exception as error:
             failure = self.host.failure(error)
             status, body = standard_error(error, failure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -86,7 +87,11 @@ def issuer() -> Iterator[Issuer]:
 
 
 @TRANSPORTS
-def test_client_without_a_token_is_told_where_one_is_given(serve: Any, transport: str) -> None:
+def test_client_without_a_token_is_told_where_one_is_given(
+    serve: Any, transport: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sayso.auth")
+
     async def run() -> None:
         issuers = ["https://login.example"]
         async with (
@@ -105,6 +110,11 @@ def test_client_without_a_token_is_told_where_one_is_given(serve: Any, transport
             assert reported["authorization_servers"] == issuers
             root = where.rpartition("/")[0]
             assert (await http.get(root)).json() == reported
+            logged = [vars(one) for one in caplog.records if one.name == "sayso.auth"]
+            assert [(one["protocol"], one["reason"]) for one in logged] == [
+                ("mcp", "missing"),
+                ("mcp", "wrong"),
+            ]
 
     asyncio.run(run())
 

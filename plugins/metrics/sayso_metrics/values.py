@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sayso import (
     ApprovalChange,
+    CallerRefused,
     Delivered,
     Host,
     LedgerOperation,
@@ -57,6 +58,9 @@ class Values(Observer):
         self._running = gauge("turns_in_flight", "Turns that run now.")
         self._waiting = gauge("turns_waiting", "Turns that wait for a place now.")
         self._refused = counter("refused", "Turns that were refused.", "reason")
+        self._callers = counter(
+            "authentication_refused", "Callers refused at authentication.", "protocol", "reason"
+        )
         self._slot = histogram("queue_duration_seconds", "How long turns waited for a place.")
         whose = ("provider", "model")
         self._calls = counter("model_calls", "Calls of models.", *whose, "outcome")
@@ -174,6 +178,10 @@ class Values(Observer):
         """Count the notification."""
         self._notices.labels(delivery.channel, delivery.outcome).inc()
         self._lag.labels(delivery.channel).set(delivery.lag)
+
+    def refused(self, refusal: CallerRefused) -> None:
+        """Count the refused caller."""
+        self._callers.labels(refusal.protocol, refusal.reason).inc()
 
     def _name(self, kind: str, name: str) -> str:
         return name if kind == "command" or name in self._tools else _UNKNOWN

@@ -63,7 +63,9 @@ def test_turns_tokens_and_approvals_are_counted_and_nobody_is_named(sayso_served
     talk.say("delete web")
     talk.approve()
     talk.say("delete db")
-    assert service.get("/metrics").status == 401
+    for _ in range(2):
+        assert service.get("/metrics").status == 401
+    assert service.ask("hello", headers={"Authorization": "Bearer wr0ng"}).status == 401
     answer = service.get("/metrics", {"Authorization": f"Bearer {token}"})
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     found = samples(answer.text)
@@ -77,6 +79,11 @@ def test_turns_tokens_and_approvals_are_counted_and_nobody_is_named(sayso_served
     assert value(found, "sayso_approvals", state="pending") == 1
     assert value(found, "sayso_ledger_duration_seconds_count", operation="propose") >= 2
     assert value(found, "sayso_approval_ttl_seconds") > 0
+    refused = "sayso_authentication_refused_total"
+    assert value(found, refused, protocol="metrics", reason="missing") == 2
+    assert value(found, refused, protocol="v2", reason="wrong") == 1
+    assert value(found, refused) == 3
+    assert "wr0ng" not in answer.text
     assert "ana" not in answer.text.split()
 
 

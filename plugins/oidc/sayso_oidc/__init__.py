@@ -12,15 +12,25 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from starlette.routing import Route, Router
 
-from sayso import Host, Plugin, PluginError, Principal, hookimpl
+from sayso import (
+    Host,
+    KeptBeside,
+    Plugin,
+    PluginError,
+    Principal,
+    Removed,
+    Subject,
+    hookimpl,
+)
 from sayso_oidc.cookies import Place
 from sayso_oidc.endpoints import CALLBACK, LOGIN, LOGOUT, PROVIDER, Endpoints
 from sayso_oidc.provider import Provider
-from sayso_oidc.sessions import Sessions
+from sayso_oidc.sessions import Sessions, erase
 from sayso_oidc.settings import OidcSettings
 
 __all__ = ["Oidc"]
@@ -88,6 +98,11 @@ class Oidc(Plugin):
         place.refuse_foreign()
         found = await self._made(host).found(id_)
         return None if found is None else found.principal
+
+    @hookimpl
+    async def erase_subject(self, subject: Subject, kept: KeptBeside) -> Removed:
+        """End the sessions."""
+        return Removed("session", await kept.notes(partial(erase, subject=subject)))
 
     def _made(self, host: Host) -> Sessions:
         if self._sessions is None:

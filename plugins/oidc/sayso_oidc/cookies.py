@@ -20,6 +20,7 @@ class ForeignPage(RequestError):
 
     status = 403
     code = "FOREIGN_ORIGIN"
+    reason = "foreign_page"
 
     def __init__(self) -> None:
         super().__init__("only the service's own pages may use its session; sign in there")

@@ -65,7 +65,7 @@ class Endpoints:
                 raise SignInFailed("This address is not a safe one: set plugin.oidc.url.")
             way = await self._provider.way(attempt, f"{place.url}{CALLBACK}")
         except SignInFailed as error:
-            return self._failed(place, attempt.to, error)
+            return self._failed(request, attempt.to, error)
         response = RedirectResponse(way, 303, _HEADERS)
         place.set(response, _kind(attempt.state), attempt.cookie, LIFE)
         return response
@@ -82,7 +82,7 @@ class Endpoints:
             if before := place.cookie("session"):
                 await self._sessions.end(before)
         except (SignInFailed, RequestError) as error:
-            response = self._failed(place, attempt.to, error)
+            response = self._failed(request, attempt.to, error)
         else:
             response = RedirectResponse(_home(place, attempt.to), 303, _HEADERS)
             place.set(response, "session", session, self._settings.session)
@@ -131,7 +131,10 @@ class Endpoints:
     def _place(self, request: Request) -> Place:
         return Place(request.headers, request.scope, self._settings.url)
 
-    def _failed(self, place: Place, to: str, error: Exception) -> Response:
+    def _failed(self, request: Request, to: str, error: Exception) -> Response:
+        place, client = self._place(request), request.client
+        reason = getattr(error, "reason", "unavailable")
+        self._host.refused("oidc", reason, client.host if client is not None else None)
         logger.warning("somebody could not sign in: %s", error)
         again = f"{place.path}{LOGIN}?to={quote(to, safe='')}"
         text = _PAGE.format(style=_STYLE, why=escape(str(error)), again=escape(again))

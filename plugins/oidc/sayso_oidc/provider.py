@@ -30,15 +30,17 @@ _LONGEST = 300
 
 
 class SignInFailed(SaysoError):
-    """Somebody could not be signed in; the text is for that person."""
+    """Somebody could not be signed in; the text is for that person, `reason` for operators."""
 
     status = 403
+    reason = "sign_in"
 
 
 class ProviderDown(SignInFailed):
     """The provider does not answer, or not as a provider."""
 
     status = 503
+    reason = "provider_unreachable"
 
 
 class Provider:
@@ -109,7 +111,9 @@ class Provider:
         except Refused as error:
             clocks = "; compare the clocks of the provider and of this service"
             more = clocks if error.by_time else ""
-            raise SignInFailed(f"The ID token does not count: {error.why}{more}.") from None
+            failed = SignInFailed(f"The ID token does not count: {error.why}{more}.")
+            failed.reason = error.reason
+            raise failed from None
         if not hmac.compare_digest(str(claims.get("nonce")).encode(), attempt.nonce.encode()):
             raise SignInFailed("The ID token is not for this sign-in: its nonce is another one.")
         if claims.get("azp", self._client) != self._client:

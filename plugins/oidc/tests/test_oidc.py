@@ -15,7 +15,8 @@ import httpx2
 import pytest
 from fake_provider import CLIENT, SECRET, FakeProvider, running
 
-from sayso import ConfigError, PluginError, RequestContext
+from databases import empty_schema
+from sayso import ConfigError, PluginError, RequestContext, cli
 from sayso.testing import Served, user
 from sayso_oidc import provider as client
 from sayso_oidc.attempt import Attempt, local
@@ -249,6 +250,51 @@ def test_other_processes_on_the_store_know_the_session(
     assert all(value.encode() not in content for value in other.http.cookies.values())
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'shared.db'}"
+    else:
+        with empty_schema() as url:
+            yield url
+
+
+@pytest.mark.parametrize("subject", ["--principal=ann@x", "--principal=Ann", "--tenant=acme"])
+def test_erasure_ends_the_sessions_of_a_person_or_a_tenant(
+    sayso_served: Served,
+    provider: FakeProvider,
+    opened: Opened,
+    tmp_path: Path,
+    shared: str,
+    subject: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    more = (
+        f'[auth.people]\nAnn = ["{provider.url}|7"]\n[auth.principals."ann@x"]\ntenant = "acme"\n'
+    )
+    file = tmp_path / "sayso.toml"
+    file.write_text(config(provider, more, shared))
+    service = sayso_served(Who(), config=file)
+    provider.redirect_uris.add(f"{service.url}/login/callback")
+    browsers = [opened(service.url) for _ in range(2)]
+    for browser in browsers:
+        browser.sign_in()
+        assert browser.chat().status_code == 200
+
+    def erased(whose: str) -> str:
+        assert cli.run(["--config", str(file), "erase", "--yes", whose]) == 0
+        return capsys.readouterr().out
+
+    for other in ("--principal=bob@x", "--tenant=other"):
+        assert "erased 0 sessions" in erased(other)
+    assert [browser.chat().status_code for browser in browsers] == [200, 200]
+    assert "erased 2 sessions" in erased(subject)
+    assert [browser.chat().status_code for browser in browsers] == [401, 401]
+    assert "erased 0 sessions" in erased(subject)
+    browsers[0].sign_in()
+    assert browsers[0].chat().status_code == 200
+
+
 def test_answer_counts_once_and_in_the_browser_that_asked(made: Made, opened: Opened) -> None:
     browser, _ = made()
     back = browser.get(browser.begin()).headers["location"]
@@ -305,26 +351,48 @@ def test_refusal_of_the_provider_is_told_as_text(made: Made, provider: FakeProvi
 
 
 @pytest.mark.parametrize(
-    ("claims", "said"),
+    ("claims", "said", "reason"),
     [
-        ({"aud": "other"}, "for another audience than plugin.oidc.client_id"),
-        ({"iss": "https://other.example"}, "its issuer is not auth.jwt.issuer"),
-        ({"nonce": "x"}, "its nonce is another one"),
-        ({"nonce": 5}, "its nonce is another one"),
-        ({"azp": "other"}, "for another client"),
-        ({"exp": 5.0}, "it has expired; compare the clocks"),
-        ({"iat": time.time() + 3600}, "it is not valid yet; compare the clocks"),
-        ({"email": None}, "its claim 'email' names nobody"),
+        ({"aud": "other"}, "for another audience than plugin.oidc.client_id", "audience"),
+        ({"iss": "https://other.example"}, "its issuer is not auth.jwt.issuer", "issuer"),
+        ({"nonce": "x"}, "its nonce is another one", "sign_in"),
+        ({"nonce": 5}, "its nonce is another one", "sign_in"),
+        ({"azp": "other"}, "for another client", "sign_in"),
+        ({"exp": 5.0}, "it has expired; compare the clocks", "expired"),
+        ({"iat": time.time() + 3600}, "it is not valid yet; compare the clocks", "early"),
+        ({"email": None}, "its claim 'email' names nobody", "claims"),
     ],
 )
 def test_wrong_id_token_signs_nobody_in_and_says_why(
-    made: Made, provider: FakeProvider, claims: dict[str, Any], said: str
+    made: Made,
+    provider: FakeProvider,
+    claims: dict[str, Any],
+    said: str,
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     provider.claims = claims
     browser, _ = made()
     refused = browser.sign_in()
     assert refused.status_code == 403 and said in why(refused)
+    assert operators_see(caplog) == [("oidc", reason)]
     assert browser.chat().status_code == 401
+
+
+def operators_see(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """The protocol and the reason of each refused caller in the log."""
+    lines = [vars(one) for one in caplog.records if one.name == "sayso.auth"]
+    return [(line["protocol"], line["reason"]) for line in lines]
+
+
+def test_page_of_another_site_and_a_wrong_state_are_seen_by_operators(
+    made: Made, caplog: pytest.LogCaptureFixture
+) -> None:
+    browser, _ = made()
+    browser.sign_in()
+    assert browser.chat(origin="https://evil.example").status_code == 403
+    assert browser.get(f"{browser.url}/login/callback?state=x&code=y").status_code == 403
+    assert operators_see(caplog) == [("v2", "foreign_page"), ("oidc", "sign_in")]
 
 
 def test_answer_of_another_provider_is_refused(made: Made) -> None:
@@ -335,7 +403,10 @@ def test_answer_of_another_provider_is_refused(made: Made) -> None:
 
 
 def test_provider_that_is_down_is_told_and_asked_again(
-    made: Made, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+    made: Made,
+    provider: FakeProvider,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(client, "PAUSE", 0.0)
     provider.is_down = True
@@ -343,6 +414,7 @@ def test_provider_that_is_down_is_told_and_asked_again(
     down = browser.get(f"{browser.url}/login")
     assert down.status_code == 503
     assert "127.0.0.1 cannot be reached: it answered 503" in why(down)
+    assert operators_see(caplog) == [("oidc", "provider_unreachable")]
     provider.is_down = False
     back = browser.get(browser.begin()).headers["location"]
     provider.is_down = True

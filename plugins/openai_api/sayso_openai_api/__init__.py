@@ -16,12 +16,22 @@ from typing import Any
 from pydantic import Field, field_validator
 from starlette.routing import Route, Router
 
-from sayso import ChatRequest, Duration, Host, Plugin, RequestContext, hookimpl
+from sayso import (
+    ChatRequest,
+    Duration,
+    Host,
+    KeptBeside,
+    Plugin,
+    Removed,
+    RequestContext,
+    Subject,
+    hookimpl,
+)
 from sayso_openai_api.answers import PROTOCOL, Endpoint, nothing_here
 from sayso_openai_api.chat import Chat
 from sayso_openai_api.listing import Models
 from sayso_openai_api.responses import Responses
-from sayso_openai_api.store import Store, file_of
+from sayso_openai_api.store import FILE, Store, file_of
 
 __all__ = ["OpenAIAPI"]
 
@@ -92,6 +102,22 @@ class OpenAIAPI(Plugin):
         finally:
             await self._responses.close()
             await self._store.close()
+
+    @hookimpl
+    async def erase_subject(self, subject: Subject, kept: KeptBeside) -> Removed | None:
+        """Forget responses and conversations, which have the principal's name and no tenant's."""
+        if subject.principal is None:
+            return None
+        erased = 0
+        for folder in kept.folders:
+            if (file := folder / FILE).exists():
+                store = Store(file, self.settings.keep)
+                await store.open()
+                try:
+                    erased += await store.erase(subject.principal)
+                finally:
+                    await store.close()
+        return Removed("response", erased)
 
     @hookimpl
     def intercept_request(self, request: ChatRequest, context: RequestContext) -> None:

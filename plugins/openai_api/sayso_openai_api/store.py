@@ -24,6 +24,7 @@ create table if not exists kept (
 ) without rowid;
 create index if not exists kept_by_time on kept (until);
 """
+FILE = "openai_api.db"
 _MOST = 10_000
 """Most entries kept at once; the oldest is dropped first."""
 
@@ -32,7 +33,7 @@ def file_of(host: Host) -> Path | None:
     """The file of the entries; None, in memory, if the ledger is in memory."""
     if (host.config.approvals.ledger or "").startswith("memory:"):
         return None
-    return host.state_dir / "openai_api.db"
+    return host.state_dir / FILE
 
 
 class Store:
@@ -93,6 +94,15 @@ class Store:
             with self._connection as database:
                 gone = "delete from kept where owner = ? and id = ?"
                 return database.execute(gone, (owner, id)).rowcount > 0
+
+        return await self._run(work)
+
+    async def erase(self, owner: str) -> int:
+        """Forget all of this owner's; returns their number."""
+
+        def work() -> int:
+            with self._connection as database:
+                return database.execute("delete from kept where owner = ?", (owner,)).rowcount
 
         return await self._run(work)
 

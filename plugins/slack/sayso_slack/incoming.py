@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 
 from sayso import Host, RequestError, read_body
 from sayso_slack.api import Api
+from sayso_slack.people import PROTOCOL
 
 logger = logging.getLogger("sayso.slack")
 EVENTS, INTERACTIONS = "/slack/events", "/slack/interactions"
@@ -105,6 +106,10 @@ class Endpoints:
         with suppress(ValueError, UnicodeDecodeError, RecursionError):
             if self._verifier.is_valid_request(raw, dict(request.headers)):
                 return parse(raw.decode())
+            signed = "x-slack-signature" in request.headers
+            client = request.client
+            reason = "signature" if signed else "missing"
+            self._host.refused(PROTOCOL, reason, client.host if client is not None else None)
         return Response("the signature or the body is not valid", 401)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -287,7 +288,10 @@ def test_slack_that_asks_to_wait_gets_the_card_later(
     shown(workspace, row)
 
 
-def test_signed_requests_decide_without_a_token_and_no_others_do() -> None:
+def test_signed_requests_decide_without_a_token_and_no_others_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "sayso.auth")
     with slack() as workspace:
         config = configured(workspace, mode="http")
         with served(agent(), config=config) as running:
@@ -302,6 +306,11 @@ def test_signed_requests_decide_without_a_token_and_no_others_do() -> None:
             kind = {"Content-Type": "application/json"}
             forged = running.request("POST", "/slack/interactions", json.dumps(payload), kind)
             assert forged.status == 401
+            logged = [vars(one) for one in caplog.records if one.name == "sayso.auth"]
+            assert [(one["protocol"], one["reason"]) for one in logged] == [
+                ("slack", "signature"),
+                ("slack", "missing"),
+            ]
             assert running.post("/api/chat", {"messages": []}).status == 401
             assert row_of(running, row.id).state == "PENDING"
             assert post(running, "/slack/interactions", payload).status == 200

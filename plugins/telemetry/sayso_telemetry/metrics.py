@@ -8,6 +8,7 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
 from sayso import (
     ApprovalChange,
+    CallerRefused,
     Delivered,
     Host,
     LedgerOperation,
@@ -80,6 +81,9 @@ class Metrics(Observer):
         )
         self._delivered = meter.create_counter(
             "sayso.notifications", "{notification}", "Notifications by channel and outcome."
+        )
+        self._callers = meter.create_counter(
+            "sayso.authentication.refused", "{request}", "Callers refused at authentication."
         )
         self._lag = meter.create_gauge(
             "sayso.outbox.lag", "s", "The time from a change of the log to its last notification."
@@ -158,6 +162,11 @@ class Metrics(Observer):
         channel = {"sayso.channel": delivery.channel}
         self._delivered.add(1, {**channel, "sayso.outcome": delivery.outcome})
         self._lag.set(delivery.lag, channel)
+
+    def refused(self, refusal: CallerRefused) -> None:
+        """Count the refused caller."""
+        given = {names.PROTOCOL: refusal.protocol, "sayso.reason": refusal.reason}
+        self._callers.add(1, given)
 
 
 def _gauges(meter: Meter, host: Host, backlogs: Backlogs) -> None:

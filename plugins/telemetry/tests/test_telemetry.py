@@ -31,11 +31,14 @@ reader = InMemoryMetricReader()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def sdk() -> None:
+def sdk() -> Iterator[None]:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    trace.set_tracer_provider(provider)
-    metrics.set_meter_provider(MeterProvider([reader]))
+    # The SDK sets them for good, and then the services of later test files are traced as well.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trace, "_TRACER_PROVIDER", provider)
+        patch.setattr(metrics._internal, "_METER_PROVIDER", MeterProvider([reader]))
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -193,7 +196,11 @@ def test_metrics_have_the_names_of_the_conventions_and_no_person(sayso_served: S
     talk.say("delete web")
     talk.approve()
     service.host.delivered("slack", "sent", 1.5)
+    assert service.ask("hello", headers={"Authorization": "Bearer wr0ng"}).status == 401
     found = recorded()
+    (refused,) = found["sayso.authentication.refused"]
+    assert refused["attributes"] == {"sayso.protocol": "v2", "sayso.reason": "wrong"}
+    assert refused["value"] == 1
     assert {
         "gen_ai.invoke_agent.duration",
         "gen_ai.invoke_agent.tool_calls",

@@ -13,6 +13,7 @@ from sayso import Caller, Host, RequestError, caller_of, check_access
 from sayso_a2a.card import base_url
 from sayso_a2a.incoming import PROTOCOL
 from sayso_a2a.official.card import REST
+from sayso_a2a.owners import owner_of, principal_of
 from sayso_a2a.settings import Settings
 
 _CALLER = "sayso.caller"
@@ -37,8 +38,8 @@ class Principal(User):
 
     @property
     def user_name(self) -> str:
-        """The principal's name; empty without authentication."""
-        return self._name or ""
+        """The owner of the caller's tasks; empty without authentication."""
+        return owner_of(self._name)
 
 
 class Contexts(DefaultServerCallContextBuilder):
@@ -72,7 +73,7 @@ def context_of(
 
 def own_context(owner: str) -> ServerCallContext:
     """The context of a message that the service itself sends on a task of `owner`."""
-    context = context_of(Caller(PROTOCOL, owner or None), {"a2a-version": "1.0"})
+    context = context_of(Caller(PROTOCOL, principal_of(owner)), {"a2a-version": "1.0"})
     context.state[ELSEWHERE] = True
     return context
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -297,6 +297,23 @@ class DatabaseTasks(DatabaseTaskStore):
             for model in (await session.execute(wanted)).scalars().all():
                 failed = as_left_behind(self._from_orm(model), 0.0, self._now())
                 await session.merge(self._to_orm(failed, model.owner))
+
+    async def erase(self, owned: Callable[[str], bool]) -> tuple[int, int]:
+        """Delete the tasks of these owners, with their addresses for notifications; returns their
+        number, and that of the tasks that a process runs, which stay."""
+        now = self._now()
+        runs = select(_LEASES.c.task_id).where(_LEASES.c.until > now)
+        async with self.async_session_maker.begin() as session:
+            found = (await session.execute(select(TaskModel.owner).distinct())).scalars().all()
+            mine = TaskModel.owner.in_([owner for owner in found if owned(owner or "")])
+            wanted = select(TaskModel.id).where(mine)
+            free = wanted.where(TaskModel.id.not_in(runs))
+            ids = (await session.execute(free)).scalars().all()
+            await session.execute(delete(TaskModel).where(TaskModel.id.in_(ids)))
+            addresses = PushNotificationConfigModel.task_id.in_(ids)
+            await session.execute(delete(PushNotificationConfigModel).where(addresses))
+            left = (await session.execute(wanted)).scalars().all()
+        return len(ids), len(left)
 
     async def _forget(self) -> None:
         changed = TaskModel.last_updated

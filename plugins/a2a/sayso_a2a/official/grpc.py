@@ -86,7 +86,7 @@ async def _caller_of(host: Host, details: Any) -> Caller:
     ]
     scope = {"type": "http", "method": "POST", "path": details.method, "headers": headers}
     scope |= {"root_path": "", "query_string": b"", "client": None, "scheme": "http"}
-    return Caller(PROTOCOL, await authenticate(host, scope))
+    return Caller(PROTOCOL, await authenticate(host, scope, PROTOCOL))
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -22,6 +22,7 @@ from sayso import Screening
 from sayso_a2a.official.callers import Principal
 from sayso_a2a.official.signing import Signer
 from sayso_a2a.official.stores import Address
+from sayso_a2a.owners import principal_of
 
 logger = logging.getLogger("sayso.a2a")
 KEPT = 1_000
@@ -113,7 +114,7 @@ class Notifier(PushNotificationSender):
         return task
 
     async def _task(self, task_id: str, owner: str) -> Task | None:
-        context = ServerCallContext(user=Principal(owner or None))
+        context = ServerCallContext(user=Principal(principal_of(owner)))
         task: Task | None = await self._tasks.get(task_id, context)
         return task
 
