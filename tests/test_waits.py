@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from sayso.engine import Engine, Slots
-from sayso.ledger.writes import Waiting
+from sayso.ledger.memory import MemoryStore
+from sayso.ledger.writes import Writes
 from sayso.plugins.implementations import Impl
 from sayso.wire.events import ConversationStarted
 
@@ -42,13 +43,13 @@ def test_a_turn_that_is_cancelled_as_it_gets_its_place_gives_it_back() -> None:
 
 
 def test_a_request_that_is_cancelled_as_its_row_changes_goes_on_no_more() -> None:
-    waiting = Waiting()
+    writes = Writes(MemoryStore())
 
     def notify() -> None:
-        ((_, event),) = waiting._waiting["id"]
+        ((_, event),) = writes._waiting["id"]
         event.set()
 
-    assert cancelled_as_it_ends(lambda: waiting.changed("id", time.monotonic() + 600), notify)
+    assert cancelled_as_it_ends(lambda: writes.changed("id", time.monotonic() + 600), notify)
 
 
 def test_a_turn_that_is_cancelled_as_a_handler_ends_goes_on_no_more() -> None:

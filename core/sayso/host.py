@@ -37,10 +37,9 @@ from sayso.hosting.numbers import Load
 from sayso.hosting.repeats import Repeats
 from sayso.hosting.streams import EventStream, Sink
 from sayso.impossible import check_rules
-from sayso.ledger.purging import purge_regularly
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
-from sayso.ledger.sweeping import sweep_regularly
+from sayso.ledger.sweeping import purge_regularly, sweep_regularly
 from sayso.models import Model, never_blocks
 from sayso.models.choosing import chosen_model
 from sayso.models.prices import price_table

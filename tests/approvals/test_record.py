@@ -491,7 +491,7 @@ def test_the_trace_of_an_approved_call_is_found_in_the_log_by_the_calls_id(
 def test_contents_go_soon_after_a_retention_of_less_than_an_hour(
     served: Serve, sayso: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sayso.ledger.purging.SOON", 0.05)
+    monkeypatch.setattr("sayso.ledger.sweeping.SOON", 0.05)
     agent, _ = scripted([[delete("a")], "well", [delete("b")], "well"], Counted().tools)
     service = served(agent, **SQLITE, approvals__retention=0.05)
     for _ in range(2):

@@ -96,7 +96,8 @@ class Decided:
     acknowledged: list[Proposal] = field(default_factory=list)
     resting: dict[str, float] = field(default_factory=dict)
     """For how many seconds the calls of `starts` rest that were not granted for that reason."""
-    _inputs: dict[str, list[bytes]] = field(default_factory=dict)
+    _known: dict[str, set[str]] = field(default_factory=dict)
+    _stated: dict[int, tuple[Choice, str]] = field(default_factory=dict)
 
     def changed(self, choice: Choice, row: Proposal) -> bool:
         """Whether the choice states another name or input than the row has, unless a purge removed
@@ -106,13 +107,16 @@ class Decided:
         if choice.input is None or row.purged or (row.state == "EXPIRED" and not row.input):
             return False
         # Encoded once: a large input may be stated a thousand times.
-        if row.id not in self._inputs:
-            self._inputs[row.id] = [_compared(row, input) for input in _inputs(row)]
-        stated = _compared(row, choice.input)
-        if stated in self._inputs[row.id]:
-            return False
-        digests = [row.edit] if _waits(row) else [row.edit, *row.earlier]
-        return sha256(stated).hexdigest() not in digests
+        if row.id not in self._known:
+            self._known[row.id] = {_digest(row, input) for input in _inputs(row)}
+        earlier = [] if _waits(row) else row.earlier
+        return self.stated(choice, row) not in {*self._known[row.id], row.edit, *earlier}
+
+    def stated(self, choice: Choice, row: Proposal) -> str:
+        """The digest of the input that the choice states, by which it is recognised."""
+        if id(choice) not in self._stated:
+            self._stated[id(choice)] = choice, _digest(row, choice.input or {})
+        return self._stated[id(choice)][1]
 
     def outdated(self, choice: Choice, row: Proposal) -> bool:
         """Whether the decision would start the call and is of an earlier revision than the one that
@@ -123,7 +127,7 @@ class Decided:
             return False
         if choice.seen is not None:
             return choice.seen != row.seen
-        return choice.input is not None and _digest(row, choice.input) in row.earlier
+        return choice.input is not None and self.stated(choice, row) in row.earlier
 
     def unseen(self) -> set[str]:
         """The calls of a later revision that this request would start without saying which one its

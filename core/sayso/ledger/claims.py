@@ -181,15 +181,13 @@ class Holdings:
     def keep(self, token: str, ids: Iterable[str]) -> None:
         """Note which calls or turns the claim was granted; without any it is forgotten."""
         with self._lock:
-            self._ids[token] = set(ids)
-            self._prune(token)
+            self._set(token, set(ids))
 
     def end(self, token: str, ids: Iterable[str] | None = None) -> None:
         """Note that the store has recorded the end of these calls or turns; None: of all."""
         with self._lock:
             held = self._ids.get(token)
-            self._ids[token] = held - set(ids) if held and ids is not None else set()
-            self._prune(token)
+            self._set(token, held - set(ids) if held and ids is not None else set())
 
     def holds(self, token: str, id_: str) -> bool:
         """Whether this process runs the call, continues the turn, or may be about to."""
@@ -204,9 +202,11 @@ class Holdings:
         with self._lock:
             return [id_ for held in self._ids.values() for id_ in held or ()]
 
-    def _prune(self, token: str) -> None:
-        if not self._ids[token]:
-            del self._ids[token]
+    def _set(self, token: str, ids: set[str]) -> None:
+        if ids:
+            self._ids[token] = ids
+        else:
+            self._ids.pop(token, None)
 
 
 class Lease:
@@ -253,11 +253,6 @@ class Lease:
                 logger.warning("the lease of this process could not be renewed: %r", error)
 
 
-class _Lease(NamedTuple):
-    owner: str
-    until: float
-
-
 class LeaseClock:
     """Judges leases of `seconds` by a store's clock that somebody may set; from several threads.
 
@@ -272,7 +267,7 @@ class LeaseClock:
         self._lock = threading.Lock()
         self._ahead: float | None = None
         self._jumped: float | None = None
-        self._seen: dict[_Lease, float] = {}
+        self._seen: dict[tuple[str, float], float] = {}
 
     def has_run_out(self, owner: Owner, now: float) -> bool:
         """Whether `owner` has given no sign of life for its lease; `now` is the store's clock."""
@@ -302,4 +297,4 @@ class LeaseClock:
     def _first_seen(self, owner: Owner, here: float) -> float:
         if len(self._seen) >= _KEPT:
             self._seen.clear()
-        return self._seen.setdefault(_Lease(owner.id, owner.lease), here)
+        return self._seen.setdefault((owner.id, owner.lease), here)

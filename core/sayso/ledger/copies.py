@@ -60,6 +60,13 @@ def read(file: Path) -> Iterator[tuple[Table, Iterator[tuple[Any, ...]]]]:
             yield table, db.execute(f"SELECT {', '.join(table.columns)} FROM {table.name}")
 
 
+def proposals(file: Path) -> int:
+    """The number of proposals in a file."""
+    with closing(sqlite3.connect(_uri(file), uri=True)) as db:
+        [(count,)] = db.execute("SELECT count(*) FROM sayso_proposals")
+    return int(count)
+
+
 def copy(source: Path, target: Path) -> None:
     """Copy the state of one moment of a database that others may be writing.
 

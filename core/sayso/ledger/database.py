@@ -174,8 +174,8 @@ def named(works: Iterable[object]) -> tuple[list[str], list[str]]:
     return sorted(turns), sorted({key(id_) for work in readings for id_ in work.proposals})
 
 
-def fetched(db: Database, turns: Sequence[str], proposals: Sequence[str]) -> Known:
-    """Implements `Database.fetch` for a database whose reads lock nothing."""
+def fetched(db: Connection, turns: Sequence[str], proposals: Sequence[str]) -> Known:
+    """Implements `Connection.fetch` for a database whose reads lock nothing."""
     known = Known(dict.fromkeys(proposals), dict.fromkeys(turns))
     for rows, select, keys in (
         (known.turns, SELECT_TURNS, turns),
@@ -188,8 +188,8 @@ def fetched(db: Database, turns: Sequence[str], proposals: Sequence[str]) -> Kno
     return known
 
 
-class Database(Protocol):
-    """A connection within a transaction, with `?` for values.
+class Connection(Protocol):
+    """A connection that begins and ends transactions, and runs statements with `?` for values.
 
     In a transaction that may write, rows read by `fetch` and `find` are locked until its end.
     """
@@ -198,6 +198,35 @@ class Database(Protocol):
     """The end of a SELECT that locks the rows of `p` and skips those that others have locked."""
     reading: bool
     """Whether the transaction only reads."""
+    errors: tuple[type[Exception], ...]
+    """The exceptions of its statements, after which the transaction is lost."""
+
+    def begin(
+        self, turns: Sequence[str] = (), proposals: Sequence[str] = ()
+    ) -> tuple[float, Known]:
+        """Begin; returns the time, and these rows if the connection fetches them in advance, which
+        it should do if each query is a round trip. Raises LedgerUnavailable, or an error that is
+        `retryable`.
+
+        After any exception of `begin` or `commit`, `rollback` is called.
+        """
+        ...
+
+    def commit(self) -> None:
+        """Commit. Raises LedgerUnavailable."""
+        ...
+
+    def rollback(self) -> None:
+        """End without effect; never raises."""
+        ...
+
+    def retryable(self, error: Exception) -> bool:
+        """Whether to run the transaction again after `error` (a deadlock)."""
+        ...
+
+    def explained(self, error: Exception) -> str:
+        """A line for the log: the store, the meaning of `error`, and the way out."""
+        ...
 
     def fetch(self, turns: Sequence[str], proposals: Sequence[str]) -> Known:
         """These rows, and possibly the turns of the proposals."""
@@ -240,9 +269,9 @@ class Entry(NamedTuple):
     entry: dict[str, Any]
 
 
-def first_heads(chains: Iterable[int] = range(SUMMARY + 1)) -> str:
+def first_heads() -> str:
     """The statement that creates the heads of chains without rows."""
-    rows = ", ".join(f"({chain}, 0, '', '{genesis(chain)}')" for chain in chains)
+    rows = ", ".join(f"({chain}, 0, '', '{genesis(chain)}')" for chain in range(SUMMARY + 1))
     return f"INSERT INTO sayso_chains (chain, seq, previous, hash) VALUES {rows}"
 
 
@@ -252,7 +281,7 @@ def ordered(entries: Sequence[Entry]) -> list[Entry]:
     return sorted(entries, key=attrgetter("chain"))
 
 
-def append_entries(db: Database, entries: Sequence[Entry]) -> None:
+def append_entries(db: Connection, entries: Sequence[Entry]) -> None:
     """Append the entries, in a transaction that runs beside no other."""
     for chain, several in groupby(ordered(entries), itemgetter(0)):
         found = db.read(_HEAD, (chain,))
@@ -267,12 +296,12 @@ def append_entries(db: Database, entries: Sequence[Entry]) -> None:
         db.write(_SET_HEAD, (head.seq, previous, head.hash, chain))
 
 
-def newest_rows(db: Database) -> dict[int, Head]:
+def newest_rows(db: Connection) -> dict[int, Head]:
     """Implements `Transaction.heads`."""
     return {chain: Head(seq, digest) for chain, seq, digest in db.read(_HEADS)}
 
 
-def log_rows(db: Database, after: Mapping[int, int], limit: int) -> list[LogRow]:
+def log_rows(db: Connection, after: Mapping[int, int], limit: int) -> list[LogRow]:
     """Implements `Transaction.log`."""
     if not after:
         return []

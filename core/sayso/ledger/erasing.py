@@ -6,7 +6,7 @@ each chain accounts for them (`sayso.ledger.log`, `ERASURE`). Calls that may sti
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, cast, runtime_checkable
@@ -99,7 +99,7 @@ async def erase(ledger: Ledger, subject: Subject, who: str) -> Erased:
     removed, left = set[str](), set[str]()
     await _refuse_unable(store)
     await _settled(ledger)
-    async for ids in _ids(store):
+    for ids in await _ids(store):
         calls = await store.run(partial(_calls, ids=ids, subject=subject))
         removed |= set(calls.removed)
         erased.calls += len(calls.removed)
@@ -172,11 +172,11 @@ def _means(
 async def _settled(ledger: Ledger) -> None:
     """Let the record say which calls have ended by time or by a process's death."""
     for state in _UNSETTLED:
-        async for ids in _ids(ledger.store, state):
+        for ids in await _ids(ledger.store, state):
             await ledger.settle(ids)
 
 
-async def _ids(store: Store, state: State | None = None) -> AsyncIterator[list[str]]:
+async def _ids(store: Store, state: State | None = None) -> list[list[str]]:
     """The ids of the calls, in pages. All are read first, since the pages' readers remove rows."""
 
     def page(tx: Transaction, after: str | None) -> list[str]:
@@ -187,8 +187,7 @@ async def _ids(store: Store, state: State | None = None) -> AsyncIterator[list[s
         Reading(partial(page, after=found[-1][-1] if found else None), only=True)
     ):
         found.append(ids)
-    for ids in found:
-        yield ids
+    return found
 
 
 async def _refuse_unable(store: Store) -> None:

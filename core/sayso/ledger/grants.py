@@ -109,25 +109,6 @@ def place_of(context: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in (context or {}).items() if name != "user_id"}
 
 
-def why_not(rules: Rules, grant: StandingGrant, row: Proposal) -> str:
-    """The reason why the grant's giver alone may not approve the call, as a key of
-    `voting.WORDS`, "QUORUM" or "NOT_FOUND"; empty if the giver may."""
-    if grant.claimed:
-        # The command line proves no identity; a rule that names people excludes it.
-        who, operator = Requester(row.principal, row.tenant, None, PROTOCOL), True
-    else:
-        who, operator = grant.giver, False
-    if grant.who in (row.principal, row.person, row.user):
-        return "OWN_REQUEST"
-    if grant.person is not None and grant.person in (row.principal, row.person, row.user):
-        return "OWN_REQUEST"
-    if not rules.visible(row, who):
-        return "NOT_FOUND"
-    if row.terms is not None and row.terms.quorum > 1:
-        return "QUORUM"
-    return barred(row, who, operator=operator)
-
-
 class Granting:
     """The standing grants in one store, for the calls of one agent."""
 
@@ -137,8 +118,22 @@ class Granting:
         self._freezing = freezing
 
     def why_not(self, grant: StandingGrant, row: Proposal) -> str:
-        """See `why_not`."""
-        return why_not(self._rules, grant, row)
+        """The reason why the grant's giver alone may not approve the call, as a key of
+        `voting.WORDS`, "QUORUM" or "NOT_FOUND"; empty if the giver may."""
+        if grant.claimed:
+            # The command line proves no identity; a rule that names people excludes it.
+            who, operator = Requester(row.principal, row.tenant, None, PROTOCOL), True
+        else:
+            who, operator = grant.giver, False
+        if not {grant.who, grant.person or grant.who}.isdisjoint(
+            (row.principal, row.person, row.user)
+        ):
+            return "OWN_REQUEST"
+        if not self._rules.visible(row, who):
+            return "NOT_FOUND"
+        if row.terms is not None and row.terms.quorum > 1:
+            return "QUORUM"
+        return barred(row, who, operator=operator)
 
     async def give(self, grant: StandingGrant, seconds: float) -> StandingGrant:
         """Record the grant, which holds for this many seconds. Raises InvalidRequest if the store
@@ -216,7 +211,7 @@ class Granting:
     ) -> StandingGrant | None:
         """The grant that approves the call, with this use counted."""
         for one in known:
-            if not one.covers(row) or why_not(self._rules, one, row):
+            if not one.covers(row) or self.why_not(one, row):
                 continue
             # Another process may use the same grant, or revoke it, at this moment.
             while (found := _read(tx, one.id)) is not None and found[1].holds(tx.now):

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Protocol, runtime_checkable
 
 from sayso.errors import ConfigError
-from sayso.ledger import Decision, Proposal, Reading, State, Store, Transaction, copies
+from sayso.ledger import Decision, Proposal, State, Store, Transaction, copies
 from sayso.ledger.choices import unknown_outcome
 from sayso.ledger.grants import revoke_all
 from sayso.ledger.log import Problem, append, log, verified
@@ -115,19 +115,9 @@ async def _looked(store: SqliteStore) -> Kept:
         await store.close()
 
 
-async def _kept(store: Store) -> Kept:
+async def _kept(store: SqliteStore) -> Kept:
     problem, rows = await verified(store)
-    return Kept(await _count(store), rows, problem)
-
-
-async def _count(store: Store) -> int:
-    def page(tx: Transaction, after: str | None) -> list[str]:
-        return [row.id for row in tx.find(after=after, limit=_PAGE)]
-
-    count, after = 0, None
-    while ids := await store.run(Reading(partial(page, after=after), only=True)):
-        count, after = count + len(ids), ids[-1]
-    return count
+    return Kept(await asyncio.to_thread(copies.proposals, store.path), rows, problem)
 
 
 async def _forgotten(store: SqliteStore, who: str) -> Restored:

@@ -257,22 +257,15 @@ async def verified(store: Store, page: int = 1_000) -> tuple[Problem | None, int
     named: dict[str, Any] = {}
     # Read the summaries first: the rows they name were written before the chains are read.
     for number in (SUMMARY, *range(CHAINS)):
-        chain, newest = Chain(number, named=_head(named.get(str(number)))), None
+        last = named.get(str(number))
+        chain, newest = Chain(number, named=Head(*last) if last else None), None
         async for rows, head in pages(store, number, page):
             total, newest = total + len(rows), head
             if problem := chain.feed(rows):
                 return problem, total
             if number == SUMMARY:
-                sums = [row.entry.get("heads", {}) for row in rows if _sums(row)]
-                named = sums[-1] if sums else named
+                sums = [row.entry for row in rows if row.entry.get("event") == "summary"]
+                named = sums[-1].get("heads", {}) if sums else named
         if problem := chain.end(newest or Head(0, genesis(number))):
             return problem, total
     return None, total
-
-
-def _sums(row: LogRow) -> bool:
-    return row.entry.get("event") == "summary"
-
-
-def _head(value: Sequence[Any] | None) -> Head | None:
-    return Head(*value) if value else None

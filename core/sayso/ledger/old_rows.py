@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sayso.ledger.database import Database
+from sayso.ledger.database import Connection
 
 _CHUNK = 500
 
@@ -14,7 +14,7 @@ class OldRows:
     many it has removed. `write` runs a statement of the transaction."""
 
     def __init__(
-        self, db: Database, write: Callable[[str, Sequence[object]], None], limit: int
+        self, db: Connection, write: Callable[[str, Sequence[object]], None], limit: int
     ) -> None:
         self._db = db
         self._write = write
@@ -22,23 +22,14 @@ class OldRows:
 
     def contents(self, before: float) -> int:
         """Remove the inputs and outputs of calls."""
-        ids = self._ids(
-            "SELECT p.id FROM sayso_proposals p WHERE p.kept = 1 AND p.ended < ? "
-            "ORDER BY p.ended LIMIT ?",
-            before,
-            self._limit,
-        )
+        ids = self._ended("sayso_proposals p WHERE p.kept = 1 AND", before)
         self._each("DELETE FROM sayso_contents WHERE id IN", ids)
         self._each("UPDATE sayso_proposals SET kept = 0 WHERE id IN", ids)
         return len(ids)
 
     def turns(self, before: float) -> int:
         """Remove turns with their recorded replies."""
-        ids = self._ids(
-            "SELECT p.id FROM sayso_turns p WHERE p.ended < ? ORDER BY p.ended LIMIT ?",
-            before,
-            self._limit,
-        )
+        ids = self._ended("sayso_turns p WHERE", before)
         if len(ids) < self._limit:
             ids += self._forsaken(before, self._limit - len(ids))
         self._each("DELETE FROM sayso_turns WHERE id IN", ids)
@@ -46,12 +37,7 @@ class OldRows:
 
     def proposals(self, before: float) -> int:
         """Remove the record of calls whose contents are gone."""
-        ids = self._ids(
-            "SELECT p.id FROM sayso_proposals p WHERE p.kept = 0 AND p.ended < ? "
-            "ORDER BY p.ended LIMIT ?",
-            before,
-            self._limit,
-        )
+        ids = self._ended("sayso_proposals p WHERE p.kept = 0 AND", before)
         self._each("DELETE FROM sayso_proposals WHERE id IN", ids)
         return len(ids)
 
@@ -68,11 +54,12 @@ class OldRows:
             "AND (p.state = 'SUSPENDED' OR p.lease < ?) AND NOT EXISTS (SELECT 1 "
             "FROM sayso_proposals q WHERE q.turn = p.id AND (q.ended IS NULL OR q.ended >= ?)) "
             "ORDER BY p.created LIMIT ?",
-            before,
-            before,
-            before,
-            limit,
+            *(before, before, before, limit),
         )
+
+    def _ended(self, where: str, before: float) -> list[str]:
+        sql = f"SELECT p.id FROM {where} p.ended < ? ORDER BY p.ended LIMIT ?"
+        return self._ids(sql, before, self._limit)
 
     def _ids(self, sql: str, *values: object) -> list[str]:
         return [row[0] for row in self._db.read(sql + self._db.skip, values)]

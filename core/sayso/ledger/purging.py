@@ -3,50 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from functools import partial
-from typing import Protocol
 
 from sayso.ledger import Store, Transaction
 from sayso.ledger.log import summarise
 
-logger = logging.getLogger("sayso.ledger")
-PURGE_SECONDS = 3600.0
-SOON = 60.0
 _FIRST = 100
 _LEAST, _MOST = 10, 1_000
 _WANTED = 0.04
 """Seconds that a batch should take: less than half of the time others may wait for it."""
-
-
-class Purges(Protocol):
-    """The record that is purged."""
-
-    async def purge(self, retention: float, log_retention: float | None) -> object:
-        """Remove everything older than these seconds."""
-        ...
-
-
-class Retention(Protocol):
-    """The settings of how long data is kept."""
-
-    retention: float
-    ttl: float
-    log_retention: float | None
-
-
-async def purge_regularly(ledger: Purges, kept: Retention) -> None:
-    """Remove old data from the ledger, after the start and every hour. Data that is kept for less
-    than a day is removed at most a twenty-fourth of that time late."""
-    pause = min(PURGE_SECONDS, max(SOON, min(kept.retention, kept.ttl) / 24))
-    await asyncio.sleep(SOON)
-    while True:
-        try:
-            await ledger.purge(kept.retention, kept.log_retention)
-        except Exception:
-            logger.warning("the ledger could not be purged", exc_info=True)
-        await asyncio.sleep(pause)
 
 
 async def purged(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from sayso.errors import InvalidRequest, LedgerUnavailable, StillRunning
 from sayso.ledger import (
@@ -44,7 +44,6 @@ from sayso.ledger.rules import Freezing, Rules
 from sayso.ledger.voting import barred
 from sayso.ledger.writes import Writes
 
-T = TypeVar("T")
 _REPLIES_KEPT = 8
 
 

@@ -16,7 +16,7 @@ from sayso.ledger import Head, LogRow, Pending, Proposal, State, SuspendedTurn, 
 from sayso.ledger.database import (
     NO_CONTENTS,
     SELECT,
-    Database,
+    Connection,
     Entry,
     Known,
     MustWrite,
@@ -98,14 +98,14 @@ def _fixed(proposal: Proposal) -> tuple[Any, ...]:
 
 
 class SqlTransaction:
-    """`Transaction` over a Database.
+    """`Transaction` over a Connection.
 
     `entries` will be appended to the log when the transaction ends; `earlier` are those of the
     previous works in the same transaction. `wrote` says whether anything was written. `known` are
     rows of the transaction, `own` those of them that this work has read or written.
     """
 
-    def __init__(self, db: Database, now: float, earlier: list[Entry], known: Known) -> None:
+    def __init__(self, db: Connection, now: float, earlier: list[Entry], known: Known) -> None:
         self.now = now
         self.entries: list[Entry] = []
         self.own = Known()
@@ -279,11 +279,7 @@ class SqlTransaction:
         log_before: float | None = None,
         limit: int = 1_000,
     ) -> tuple[int, int, int]:
-        self._known.clear()
-        self.own.clear()
-        self._seen.clear()
-        self._fixed.clear()
-        old = OldRows(self._db, self._write, limit)
+        old = self._old_rows(limit)
         return (
             _given(old.contents, contents_before),
             _given(old.turns, turns_before),
@@ -299,17 +295,20 @@ class SqlTransaction:
 
     def remove(self, proposals: Sequence[str], turns: Sequence[str]) -> None:
         """Remove these proposals with their contents, and these turns."""
-        self._known.clear()
-        self.own.clear()
-        self._seen.clear()
-        self._fixed.clear()
-        old = OldRows(self._db, self._write, 0)
-        old.these([key(id_) for id_ in proposals], [key(id_) for id_ in turns])
+        self._old_rows(0).these([key(id_) for id_ in proposals], [key(id_) for id_ in turns])
 
     def touch(self) -> None:
         """Write something that says nothing, and read what was written last."""
         self._write(SET_META, ("checked", repr(self.now)))
         self._db.read(_NEWEST)
+
+    def _old_rows(self, limit: int) -> OldRows:
+        """Prepare to remove rows: the rows read before are forgotten."""
+        self._known.clear()
+        self.own.clear()
+        self._seen.clear()
+        self._fixed.clear()
+        return OldRows(self._db, self._write, limit)
 
     def _fetch(self, turns: Sequence[str], proposals: Sequence[str]) -> None:
         """Load these rows into `own`."""

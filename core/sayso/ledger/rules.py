@@ -271,7 +271,11 @@ class Rules(Claims):
                 items.append(refused(choice, *kind))
             elif row.id in unseen or found.outdated(choice, row):
                 items.append(refused(choice, "approval_changed", _OUTDATED.format(row.revision)))
-            elif choice.approved and (message := _wrong_change(found, choice, row, edit)):
+            elif (
+                choice.approved
+                and found.changed(choice, row)
+                and (message := wrong_edit(choice, row, edit))
+            ):
                 items.append(refused(choice, "approval_changed", message))
             elif not (hinders and would_start(choice, row) and completes(choice, row, who)):
                 continue
@@ -391,8 +395,3 @@ class Rules(Claims):
 def _row(choice: Choice, found: Decided, lookup: Lookup) -> Proposal | None:
     row = found.rows.get(choice.id) if choice.id else lookup.row(choice)
     return row if row is None or choice.kind in (None, row.kind) else None
-
-
-def _wrong_change(found: Decided, choice: Choice, row: Proposal, edit: Edit | None) -> str:
-    """Why an approval may not change the call; empty if it may, or changes nothing."""
-    return wrong_edit(choice, row, edit) if found.changed(choice, row) else ""

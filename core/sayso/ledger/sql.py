@@ -21,6 +21,7 @@ from __future__ import annotations
 from sayso.ledger.database import (
     SELECT,
     SELECT_TURNS,
+    Connection,
     Entry,
     Known,
     MustWrite,
@@ -34,7 +35,7 @@ from sayso.ledger.log import hashed_tail
 from sayso.ledger.migrations import changed, newer, steps
 from sayso.ledger.rows import SqlTransaction
 from sayso.ledger.tables import SCHEMA, SET_META, TABLES
-from sayso.ledger.writer import Connection, Lane, Outcome, Work, Writer, run_group, unavailable
+from sayso.ledger.writer import Lane, Outcome, Work, Writer, run_group, unavailable
 
 __all__ = [
     "SCHEMA",

@@ -1,4 +1,5 @@
-"""The expiry of calls, recorded when it happens and not when somebody next reads the call.
+"""Regular work on the record: old data is removed, and the expiry of calls is recorded when it
+happens, not when somebody next reads the call.
 
 One process on the store sweeps for all: the one that holds the lease, a note that it renews. The
 lease only saves work, since two processes that sweep at once record each expiry once.
@@ -13,6 +14,7 @@ import time
 from random import Random
 from typing import NamedTuple
 
+from sayso.config.approvals import ApprovalSettings
 from sayso.errors import TurnError
 from sayso.ledger import Reading, Transaction
 from sayso.ledger.record import Ledger
@@ -25,6 +27,8 @@ PAUSE = 1.0
 """Seconds between two looks of the process that sweeps."""
 _LEASE = 5.0
 """Seconds after which another process sweeps if this one is silent."""
+PURGE_SECONDS = 3600.0
+SOON = 60.0
 _SHARE = 50
 """A look is followed by a pause of this many times its own time, where that is longer."""
 _AT_ONCE = 200
@@ -35,6 +39,19 @@ class _Look(NamedTuple):
     due: list[str]
     until: float
     """Seconds for which another process has the lease; 0 if this one has it."""
+
+
+async def purge_regularly(ledger: Ledger, kept: ApprovalSettings) -> None:
+    """Remove old data from the ledger, after the start and every hour. Data that is kept for less
+    than a day is removed at most a twenty-fourth of that time late."""
+    pause = min(PURGE_SECONDS, max(SOON, min(kept.retention, kept.ttl) / 24))
+    await asyncio.sleep(SOON)
+    while True:
+        try:
+            await ledger.purge(kept.retention, kept.log_retention)
+        except Exception:
+            logger.warning("the ledger could not be purged", exc_info=True)
+        await asyncio.sleep(pause)
 
 
 async def sweep_regularly(ledger: Ledger) -> None:

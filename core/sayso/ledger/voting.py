@@ -14,7 +14,6 @@ from sayso.ledger.choices import Choice, Decided, Edit, Requester, name_of, rena
 from sayso.ledger.log import append, digest
 from sayso.ledger.people import Terms, Vote
 from sayso.principals import Principal, is_agent, person_of
-from sayso.trees import canonical
 from sayso.wire.messages import Approval, Command
 
 WORDS = {
@@ -196,11 +195,11 @@ def wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
 
 def edited_twice(found: Decided) -> set[str]:
     """The ids of calls for which this request states two different inputs to run."""
-    stated: dict[str, set[bytes]] = {}
+    stated: dict[str, set[str]] = {}
     for choice, row in found.chosen:
         decides = not choice.copy and choice.input is not None
         if decides and row.kind == "tool_call" and row.state == "PENDING":
-            stated.setdefault(row.id, set()).add(canonical(choice.input))
+            stated.setdefault(row.id, set()).add(found.stated(choice, row))
     return {id_ for id_, inputs in stated.items() if len(inputs) > 1}
 
 

@@ -14,13 +14,13 @@ import time
 from asyncio import AbstractEventLoop, Future
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sayso.errors import LedgerUnavailable
 from sayso.ledger import Reading, Transaction
-from sayso.ledger.database import Database, Entry, Known, MustWrite, named
+from sayso.ledger.database import Connection, Entry, MustWrite, named
 from sayso.ledger.rows import SqlTransaction
 from sayso.workers.mailbox import mailbox
 
@@ -38,40 +38,6 @@ class Outcome:
 
     value: Any = None
     error: BaseException | None = None
-
-
-class Connection(Database, Protocol):
-    """A Database that begins and ends transactions."""
-
-    errors: tuple[type[Exception], ...]
-    """The exceptions of its statements, after which the transaction is lost."""
-
-    def begin(
-        self, turns: Sequence[str] = (), proposals: Sequence[str] = ()
-    ) -> tuple[float, Known]:
-        """Begin; returns the time, and these rows if the connection fetches them in advance, which
-        it should do if each query is a round trip. Raises LedgerUnavailable, or an error that is
-        `retryable`.
-
-        After any exception of `begin` or `commit`, `rollback` is called.
-        """
-        ...
-
-    def commit(self) -> None:
-        """Commit. Raises LedgerUnavailable."""
-        ...
-
-    def rollback(self) -> None:
-        """End without effect; never raises."""
-        ...
-
-    def retryable(self, error: Exception) -> bool:
-        """Whether to run the transaction again after `error` (a deadlock)."""
-        ...
-
-    def explained(self, error: Exception) -> str:
-        """A line for the log: the store, the meaning of `error`, and the way out."""
-        ...
 
 
 def run_group(db: Connection, works: Sequence[Work], retries: int = 5) -> list[Outcome]:
@@ -181,19 +147,14 @@ def _apart(db: Connection, works: Sequence[Work]) -> list[Outcome]:
     return outcomes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Job:
-    work: Work
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Job(Reading[Any]):
+    """A work for a caller; it does nothing if that one was cancelled before its turn."""
+
     future: Future[Any]
     loop: AbstractEventLoop
 
-    def as_work(self) -> Work:
-        """The work; nothing if its caller was cancelled before its turn."""
-        if isinstance(self.work, Reading):
-            return replace(self.work, work=self._run)
-        return self._run
-
-    def _run(self, tx: Transaction) -> Any:
+    def __call__(self, tx: Transaction) -> Any:
         if self.future.done():
             raise LedgerUnavailable("the caller of this work has gone")
         return self.work(tx)
@@ -241,10 +202,16 @@ class Writer:
         """`work`'s result once it is committed; a work cancelled before it began never runs."""
         loop = asyncio.get_running_loop()
         future: Future[T] = loop.create_future()
+        of = work if isinstance(work, Reading) else Reading(work)
+        job = _Job(
+            *(of.work, of.proposals, of.turns, of.flushed, of.only, of.alone),
+            future=future,
+            loop=loop,
+        )
         with self._lock:
             if self._closed:
                 raise LedgerUnavailable("the approvals store is closed")
-            self._jobs.append(_Job(work, future, loop))
+            self._jobs.append(job)
             self._wake()
         timer = loop.call_later(self._patience, self._give_up, future)
         try:
@@ -323,7 +290,7 @@ class Writer:
     def _outcomes(self, lane: Lane, jobs: Sequence[_Job]) -> list[Outcome]:
         began = lane.since = time.monotonic()
         try:
-            return lane.group([job.as_work() for job in jobs])
+            return lane.group(jobs)
         except LedgerUnavailable as error:
             return _all(error, len(jobs))
         except BaseException as error:
@@ -336,9 +303,8 @@ class Writer:
 
 def _groups(jobs: Sequence[_Job]) -> list[list[_Job]]:
     """The jobs that run together, and separately each one that must run alone."""
-    alone = [job for job in jobs if getattr(job.work, "alone", False)]
-    together = [job for job in jobs if job not in alone] if alone else list(jobs)
-    return [group for group in (together, *([job] for job in alone)) if group]
+    together = [job for job in jobs if not job.alone]
+    return [group for group in (together, *([job] for job in jobs if job.alone)) if group]
 
 
 def _deliver(jobs: Sequence[_Job], outcomes: Sequence[Outcome]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -48,55 +48,16 @@ async def accepted(
         pause = min(2 * pause, 5.0)
 
 
-class Waiting:
-    """The requests that wait for rows to change; used from several loops."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
-
-    async def changed(self, id_: str, until: float, pause: float = LOOK) -> None:
-        """Return when the row may have changed: after a notice in this process, or after `pause`
-        seconds. Raises StillRunning after `until`.
-        """
-        left = until - time.monotonic()
-        if left <= 0:
-            raise StillRunning
-        entry = (asyncio.get_running_loop(), asyncio.Event())
-        with self._lock:
-            self._waiting.setdefault(id_, []).append(entry)
-        try:
-            # Other processes send no notice, so the row is read again this often.
-            async with asyncio.timeout(min(left, pause)):
-                await entry[1].wait()
-        except TimeoutError:
-            pass
-        finally:
-            with self._lock:
-                waiting = self._waiting.get(id_, [])
-                if entry in waiting:
-                    waiting.remove(entry)
-                if not waiting:
-                    self._waiting.pop(id_, None)
-
-    def notify(self, ids: Iterable[str]) -> None:
-        """Wake the requests of this process that wait for these rows."""
-        for id_ in ids:
-            with self._lock:
-                entries = self._waiting.pop(id_, [])
-            for loop, event in entries:
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(event.set)
-
-
 class Writes:
-    """The writes of this process to rows that requests may wait for."""
+    """The writes of this process to rows that requests may wait for; used from several loops."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._stopped = False
         self._background: set[asyncio.Task[None]] = set()
-        self._waiting = Waiting()
+        self._lock = threading.Lock()
+        # The requests that wait for rows to change, on several loops.
+        self._waiting: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
         self._not_summarised = 0
         # Since when the store has been refusing to record the outcomes of these calls and turns.
         self._refused: dict[str, float] = {}
@@ -117,7 +78,7 @@ class Writes:
             raise
         for id_ in ids:
             self._refused.pop(id_, None)
-        self._waiting.notify(ids)
+        self.notify(ids)
         return written
 
     async def now_or_later(self, work: Work, ids: Sequence[str], then: Then = _nothing) -> None:
@@ -156,13 +117,36 @@ class Writes:
 
     def notify(self, ids: Sequence[str]) -> None:
         """Wake the requests of this process that wait for these rows."""
-        self._waiting.notify(ids)
+        for id_ in ids:
+            with self._lock:
+                entries = self._waiting.pop(id_, [])
+            for loop, event in entries:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(event.set)
 
     async def changed(self, id_: str, until: float, pause: float = LOOK) -> None:
-        """Return when the row may have changed, after `pause` seconds at the latest. Raises
-        StillRunning, and the error of `check`."""
+        """Return when the row may have changed: after a notice in this process, or after `pause`
+        seconds. Raises StillRunning after `until`, and the error of `check`."""
         self.check(id_)
-        await self._waiting.changed(id_, until, pause)
+        left = until - time.monotonic()
+        if left <= 0:
+            raise StillRunning
+        entry = (asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            self._waiting.setdefault(id_, []).append(entry)
+        try:
+            # Other processes send no notice, so the row is read again this often.
+            async with asyncio.timeout(min(left, pause)):
+                await entry[1].wait()
+        except TimeoutError:
+            pass
+        finally:
+            with self._lock:
+                waiting = self._waiting.get(id_, [])
+                if entry in waiting:
+                    waiting.remove(entry)
+                if not waiting:
+                    self._waiting.pop(id_, None)
 
     def check(self, id_: str) -> None:
         """Raise LedgerUnavailable if the store has been refusing this row for long."""

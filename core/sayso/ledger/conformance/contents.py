@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sayso.errors import LedgerUnavailable
-from sayso.ledger import (
-    Decision,
-    Owner,
-    Pending,
-    Reading,
-    Transaction,
-)
+from sayso.ledger import Decision, Owner, Pending, Proposal, Reading, SuspendedTurn, Transaction
 from sayso.ledger.conformance.samples import (
-    NESTED,
     STRANGE,
     Check,
     Factory,
+    filled,
     found,
     get,
     opened,
@@ -27,71 +23,26 @@ from sayso.ledger.people import Comment, Terms, Vote
 
 async def rows_come_back_as_they_were(factory: Factory) -> None:
     """Each field of each row, with every kind of JSON value."""
-    decision = Decision(True, 1_001.5, "me", True, STRANGE, "::1", STRANGE, True)
-    owner = Owner("owner", "boot", 7, 1_500.25)
-    full = proposal(
-        "full",
+    owner = filled(Owner)
+    full = filled(
+        Proposal,
+        id="full",
         kind="command",
-        input=NESTED,
-        conversation=STRANGE,
-        reference=STRANGE,
-        turn=STRANGE,
-        description=STRANGE,
-        input_description=NESTED,
-        intent=STRANGE,
-        principal=STRANGE,
-        tenant=STRANGE,
-        user=STRANGE,
-        protocol="v2",
-        address="127.0.0.1",
-        client=STRANGE,
         state="EXECUTING",
-        idempotent=True,
-        decision=decision,
-        edited=NESTED,
+        decision=filled(Decision),
         owner=owner,
-        fence=7,
-        finished=1_600.125,
-        duration=0.1,
-        output=STRANGE,
-        session=NESTED,
-        index=3,
-        revision=4,
-        earlier=[STRANGE, "a"],
-        refusals=5,
-        rests=1_650.5,
-        person=STRANGE,
-        terms=Terms([STRANGE], 3, True, True, 60.5, 0.25, STRANGE),
-        votes=[Vote(STRANGE, 1_200.5, STRANGE, True, "v2", "::1", 2)],
-        comments=[Comment(STRANGE, 1_300.25, STRANGE, True)],
-        editors=[STRANGE],
-        unattended=True,
+        terms=filled(Terms),
+        votes=[filled(Vote)],
+        comments=[filled(Comment)],
     )
-    waiting = turn(
-        STRANGE,
-        conversation=STRANGE,
-        reference=STRANGE,
-        principal=STRANGE,
-        tenant=STRANGE,
-        user=STRANGE,
-        transcript=[NESTED, {}],
-        prefix=STRANGE,
-        calls=[STRANGE, "b"],
-        from_callable=True,
-        state="RESUMING",
-        request=STRANGE,
-        reply=NESTED,
-        owner=owner,
-        fence=9,
-        ended=1_700.5,
-    )
+    waiting = filled(SuspendedTurn, id=STRANGE, state="RESUMING", owner=owner)
     async with opened(factory) as store:
         await put(store, full, waiting, proposal("bare"), turn("bare"))
         assert await get(store, "full") == full
         assert await get(store, "bare") == proposal("bare")
         turns = await store.run(lambda tx: tx.turns([STRANGE, "bare", "unknown"]))
         assert turns == {STRANGE: waiting, "bare": turn("bare")}
-        assert await found(store, conversation=STRANGE, turn=STRANGE, owner="owner") == ["full"]
+        assert await found(store, conversation=STRANGE, turn=STRANGE, owner=STRANGE) == ["full"]
         unknown = [STRANGE, "", "x" * 10_000, "%", "' OR 1=1"]
         assert await store.run(lambda tx: tx.proposals(unknown)) == {}
 
@@ -146,30 +97,15 @@ async def rows_outlive_the_store(factory: Factory) -> None:
 
 async def find_takes_every_filter(factory: Factory) -> None:
     """Each filter alone, all of them together, and empty values."""
+    one: dict[str, Any] = {"kind": "command", "turn": "t1"}
     owner = Owner("owner-1", "boot", 1, 5.0)
+    two: dict[str, Any] = {"kind": "command", "turn": "t2", "state": "EXECUTING", "owner": owner}
     async with opened(factory) as store:
         await put(
             store,
-            proposal("a", kind="command", turn="t1", conversation="c1", reference="r1"),
-            proposal(
-                "b",
-                kind="command",
-                turn="t1",
-                conversation="c1",
-                reference="r2",
-                index=1,
-                state="DONE",
-            ),
-            proposal(
-                "c",
-                kind="command",
-                turn="t2",
-                conversation="c2",
-                reference="r1",
-                state="EXECUTING",
-                owner=owner,
-                created=1_001.0,
-            ),
+            proposal("a", **one, conversation="c1", reference="r1"),
+            proposal("b", **one, conversation="c1", reference="r2", index=1, state="DONE"),
+            proposal("c", **two, conversation="c2", reference="r1", created=1_001.0),
         )
         assert await found(store) == ["a", "b", "c"]
         assert await found(store, turn="t1") == ["a", "b"]
@@ -177,9 +113,8 @@ async def find_takes_every_filter(factory: Factory) -> None:
         assert await found(store, reference="r1") == ["a", "c"]
         assert await found(store, state="DONE") == ["b"]
         assert await found(store, owner="owner-1") == ["c"]
-        assert await found(store, turn="t1", conversation="c1", reference="r2", state="DONE") == [
-            "b"
-        ]
+        every = {"turn": "t1", "conversation": "c1", "reference": "r2", "state": "DONE"}
+        assert await found(store, **every) == ["b"]
         assert await found(store, reference="r1", state="DONE") == []
         assert await found(store, conversation="") == []
 
@@ -230,9 +165,8 @@ async def calls_that_time_has_ended_are_due(factory: Factory) -> None:
     ]
     async with opened(factory) as store:
         await put(store, *rows)
-        assert sorted(await store.run(Reading(lambda tx: tx.due(), only=True))) == sorted(
-            [STRANGE, "b", "c"]
-        )
+        due = await store.run(Reading(lambda tx: tx.due(), only=True))
+        assert sorted(due) == sorted([STRANGE, "b", "c"])
         assert len(await store.run(lambda tx: tx.due(2))) == 2
 
 

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
-from sayso.ledger import (
-    Owner,
-    Transaction,
-)
-from sayso.ledger.conformance.samples import (
-    Check,
-    Factory,
-    get,
-    opened,
-    proposal,
-    put,
-    turn,
-)
+from sayso.ledger import Owner, Transaction
+from sayso.ledger.conformance.samples import Check, Factory, get, opened, proposal, put, turn
 
 
 async def a_renewal_extends_held_rows_only(factory: Factory) -> None:
@@ -43,22 +33,12 @@ async def a_renewal_extends_held_rows_only(factory: Factory) -> None:
         await asyncio.to_thread(store.renew, "me", 100.0, named)
 
         def leases(tx: Transaction) -> list[float]:
-            rows = tx.proposals(["mine", "lost", "done", "other"])
-            turns = tx.turns(["mine", "lost", "ended"])
-            owners = [
-                rows["mine"].owner,
-                turns["mine"].owner,
-                rows["lost"].owner,
-                turns["lost"].owner,
-                rows["done"].owner,
-                rows["other"].owner,
-                turns["ended"].owner,
-            ]
-            return [
-                owner.lease - tx.now if owner.lease > 10 else owner.lease
-                for owner in owners
-                if owner
-            ]
+            rows: dict[str, Any] = dict(tx.proposals(["mine", "lost", "done", "other"]))
+            turns: dict[str, Any] = dict(tx.turns(["mine", "lost", "ended"]))
+            found = [rows["mine"], turns["mine"], rows["lost"], turns["lost"]]
+            found += [rows["done"], rows["other"], turns["ended"]]
+            ends = [row.owner.lease for row in found if row.owner]
+            return [end - tx.now if end > 10 else end for end in ends]
 
         first, second, *rest = await store.run(leases)
         assert 50 < first <= 100

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from sayso.ledger import (
-    Decision,
-    Owner,
-)
+from sayso.ledger import Decision, Owner
 from sayso.ledger.conformance.samples import (
     Check,
     Factory,
@@ -15,6 +13,7 @@ from sayso.ledger.conformance.samples import (
     get,
     opened,
     proposal,
+    purged,
     put,
     turn,
 )
@@ -41,16 +40,12 @@ async def purge_forgets_old_contents(factory: Factory) -> None:
             proposal("lapsed", expires=20.0, **contents),
         )
 
-        async def purge(limit: int) -> tuple[int, int, int]:
-            return await store.run(
-                lambda tx: tx.purge(contents_before=50.0, turns_before=None, limit=limit)
-            )
-
-        assert await purge(3) == (3, 0, 0)
+        purge = partial(purged, store, contents=50.0)
+        assert await purge(limit=3) == (3, 0, 0)
         rows = await store.run(lambda tx: tx.proposals([f"p{n}" for n in range(5)]))
         assert [rows[f"p{n}"].output for n in range(5)] == [None, None, None, "out", "out"]
-        assert await purge(100) == (3, 0, 0)
-        assert await purge(100) == (0, 0, 0)
+        assert await purge() == (3, 0, 0)
+        assert await purge() == (0, 0, 0)
         gone = await get(store, "p0")
         assert gone == proposal(
             "p0", state="DONE", finished=10.0, input={}, decision=Decision(False, 1.0, "me")
@@ -60,7 +55,7 @@ async def purge_forgets_old_contents(factory: Factory) -> None:
             assert row is not None
             assert row.output == "out"
         await put(store, gone)
-        assert await purge(100) == (0, 0, 0)
+        assert await purge() == (0, 0, 0)
         assert await get(store, "p0") == gone
 
 
@@ -82,13 +77,9 @@ async def purge_forgets_old_turns(factory: Factory) -> None:
             turn("crashed", created=3.0, state="RESUMING", owner=dead),
         )
 
-        async def purge(limit: int) -> tuple[int, int, int]:
-            return await store.run(
-                lambda tx: tx.purge(contents_before=None, turns_before=50.0, limit=limit)
-            )
-
-        assert await purge(2) == (0, 2, 0)
-        assert await purge(100) == (0, 1, 0)
+        purge = partial(purged, store, turns=50.0)
+        assert await purge(limit=2) == (0, 2, 0)
+        assert await purge() == (0, 1, 0)
         every = ["old", "new", "waits", "runs", "left", "crashed"]
         left = await store.run(lambda tx: sorted(tx.turns(every)))
         assert left == ["new", "runs", "waits"]
@@ -107,16 +98,10 @@ async def purge_forgets_what_is_left_of_old_calls(factory: Factory) -> None:
             proposal("runs", state="EXECUTING", expires=1.0, input={}),
         )
 
-        async def purge(contents_before: float | None) -> tuple[int, int, int]:
-            return await store.run(
-                lambda tx: tx.purge(
-                    contents_before=contents_before, turns_before=None, log_before=50.0
-                )
-            )
-
-        assert await purge(None) == (0, 0, 1)
+        purge = partial(purged, store, log=50.0)
+        assert await purge() == (0, 0, 1)
         assert sorted(await found(store)) == ["full", "new", "runs", "waits"]
-        assert sum(await purge(50.0) + await purge(50.0)) == 2
+        assert sum(await purge(contents=50.0) + await purge(contents=50.0)) == 2
         assert sorted(await found(store)) == ["new", "runs", "waits"]
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from sayso.ledger import Proposal, Store, SuspendedTurn, Transaction
 from sayso.ledger.log import SUMMARY
 
+T = TypeVar("T")
 Factory = Callable[[], Store]
 Check = Callable[[Factory], Awaitable[None]]
 
@@ -48,6 +50,23 @@ def turn(name: str, **values: Any) -> SuspendedTurn:
     return SuspendedTurn(**given | values)
 
 
+_OF_TYPES: dict[str, Any] = {
+    "str": STRANGE,
+    "int": 7,
+    "float": 1_600.125,
+    "bool": True,
+    "dict[str, Any]": NESTED,
+    "list[str]": [STRANGE, "a"],
+    "list[dict[str, Any]]": [NESTED, {}],
+}
+
+
+def filled(kind: type[T], /, **values: Any) -> T:
+    """A row, or a part of one, with something hard to keep in each field without a value here."""
+    left = [one for one in fields(kind) if one.name not in values]  # type: ignore[arg-type]
+    return kind(**{f.name: _OF_TYPES[str(f.type).removesuffix(" | None")] for f in left}, **values)
+
+
 @asynccontextmanager
 async def opened(factory: Factory) -> AsyncIterator[Store]:
     """A store of `factory`, open within the block."""
@@ -70,6 +89,22 @@ async def put(store: Store, *rows: Proposal | SuspendedTurn) -> None:
                 tx.put_turn(row)
 
     await store.run(work)
+
+
+async def purged(
+    store: Store,
+    *,
+    contents: float | None = None,
+    turns: float | None = None,
+    log: float | None = None,
+    limit: int = 1_000,
+) -> tuple[int, int, int]:
+    """The counts of a purge of everything before these times."""
+    return await store.run(
+        lambda tx: tx.purge(
+            contents_before=contents, turns_before=turns, log_before=log, limit=limit
+        )
+    )
 
 
 async def get(store: Store, name: str) -> Proposal | None:

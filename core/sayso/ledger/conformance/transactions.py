@@ -6,12 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from sayso.ledger import (
-    Reading,
-    Store,
-    Transaction,
-    log,
-)
+from sayso.ledger import Reading, Store, Transaction, log
 from sayso.ledger.conformance.samples import (
     ALL,
     Check,
