@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from sayso import Host, PlatformContext, PluginError, Tool
 from sayso_mcp.apps import EXTENSION, SHOWN_ON, URI, Card
+from sayso_mcp.call import call_tool
 from sayso_mcp.calls import Result, ToolCalls
 from sayso_mcp.changes import Changes
 from sayso_mcp.chat import Chat
@@ -205,7 +206,7 @@ class Service:
                 elif params.name == self.card.tool.name and self.card.is_shown(context):
                     result = await self.card.call(context, params)
                 else:
-                    result = await self.calls.call(context, params)
+                    result = await call_tool(self.calls, context, params)
             finally:
                 self._running.discard(scope)
                 if not self._running:

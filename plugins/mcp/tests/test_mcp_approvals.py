@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from sayso import Agent, Call, Caller, ChatRequest, Principal, Result, Session, tool
 from sayso.testing import scripted
-from sayso_mcp.calls import _Call
+from sayso_mcp.call import _Call
 from sayso_mcp.service import Service
 
 MODERN = "2026-07-28"

@@ -12,6 +12,8 @@ import httpx2
 import pytest
 
 from sayso import Agent, Caller, tool
+from sayso_mcp import service
+from sayso_mcp.call import call_tool
 from sayso_mcp.calls import ToolCalls
 
 PATIENCE = 60.0
@@ -41,13 +43,12 @@ def test_outcome_that_a_cut_connection_lost_is_told_to_the_same_call_on_the_cons
     serve: Any, eventually: Any, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     received: list[Callable[[], Awaitable[bool]]] = []
-    handle = ToolCalls.call
 
-    async def noted(self: ToolCalls, context: Any, params: Any) -> Any:
-        received.append(partial(self.is_gone, context))
-        return await handle(self, context, params)
+    async def noted(calls: ToolCalls, context: Any, params: Any) -> Any:
+        received.append(partial(calls.is_gone, context))
+        return await call_tool(calls, context, params)
 
-    monkeypatch.setattr(ToolCalls, "call", noted)
+    monkeypatch.setattr(service, "call_tool", noted)
     started = threading.Event()
     go = threading.Event()
 
