@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from sayso.service.children import Child, start_child
 from sayso.service.place import Role, command
 from sayso.service.processes import signal_name
+from sayso.service.signals import Noted, noted
 from sayso.service.stderr import say
 from sayso.service.watch import Watch
 
@@ -67,8 +67,6 @@ class Supervisor:
         self._renew_all = False
         self._first_announces = False
         self._selector = selectors.DefaultSelector()
-        self._signals, self._alarm = socket.socketpair()
-        self._got: list[int] = []
         self._stopping = False
         self._status = 0
         self._served: set[Role] = set()
@@ -83,27 +81,29 @@ class Supervisor:
         with ExitStack() as stack:
             for each in self._listening:
                 stack.enter_context(each)
-            restore = self._catch_signals()
+            numbers = [signal.SIGTERM, signal.SIGINT]
+            if not (self._reload and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN):
+                numbers.append(signal.SIGHUP)
+            stack.callback(self._selector.close)
+            signals = stack.enter_context(noted(numbers))
+            self._selector.register(signals.link, selectors.EVENT_READ, None)
             try:
                 self._start("worker", first=True)
                 while not (self._stopping and not self._children):
-                    self._step()
+                    self._step(signals)
             finally:
                 self._dismiss()
                 for child in self._children:
                     child.process.kill()
                     child.process.wait()
-                restore()
         return self._status
 
-    def _step(self) -> None:
+    def _step(self, signals: Noted) -> None:
         for key, _ in self._selector.select(TICK):
-            if key.data is None:
-                self._signals.recv(64)
-            else:
+            if key.data is not None:
                 self._read_reports(key.data)
-        while self._got:
-            self._on_signal(self._got.pop(0))
+        for number in signals.taken():
+            self._on_signal(number)
         for child in list(self._children):
             self._look_after(child)
         self._share()
@@ -373,29 +373,6 @@ class Supervisor:
         self._dismiss()
         for child in self._children:
             self._end(child)
-
-    def _catch_signals(self) -> Any:
-        for end in (self._signals, self._alarm):
-            end.setblocking(False)
-        self._selector.register(self._signals, selectors.EVENT_READ, None)
-        woken = signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
-        numbers = [signal.SIGTERM, signal.SIGINT]
-        if not (self._reload and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN):
-            numbers.append(signal.SIGHUP)
-        before = {number: signal.signal(number, self._note) for number in numbers}
-
-        def restore() -> None:
-            signal.set_wakeup_fd(woken)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            self._selector.close()
-            self._signals.close()
-            self._alarm.close()
-
-        return restore
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self._got.append(number)
 
 
 def pause_after(failures: int) -> float:
