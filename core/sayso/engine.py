@@ -37,7 +37,7 @@ from sayso.wire.events import AgentEvent
 from sayso.wire.masking import hidden_trace
 from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
 from sayso.workers.mailbox import Mailbox, mailbox, wake_waiter
-from sayso.workers.running import StartedTurn
+from sayso.workers.running import GRACE, StartedTurn
 
 logger = logging.getLogger("sayso.turn")
 _HANDLER_SECONDS = 10.0
@@ -347,6 +347,16 @@ class TurnWatch:
         self.started.add(started)
         if not self._armed:
             self._arm()
+
+    async def end(self) -> None:
+        """End every stream with one `error`, and every turn, within a moment."""
+        for stream in list(self.streams):
+            stream.stop()
+        for started in list(self.started):
+            started.running.cancel()
+        deadline = monotonic() + GRACE
+        while (self.streams or self.started) and monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
     def _arm(self) -> None:
         self._armed = True

@@ -356,13 +356,7 @@ class ServiceHost:
             what = "%s did not end within drain_timeout, %g s"
             logger.warning(what, _counted(left), timeout)
         self._cut_off = True
-        for stream in list(self._turns.streams):
-            stream.stop()
-        for started in list(self._turns.started):
-            started.running.cancel()
-        deadline = monotonic() + 2.0
-        while (self._turns.streams or self._turns.started) and monotonic() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+        await self._turns.end()
 
     def _left(self) -> tuple[int, int]:
         """The number of running turns, and of calls: approved ones, and those of `host.calls`."""
