@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from sayso.config import Config
-from sayso.hosting import ActivePlugins, Calls, Code, Host, Record
+from sayso.hosting import ActivePlugins, Calls, Code, Host
+from sayso.hosting.record import Record
 from sayso.tools.sources import WorkerLoops
 
 ROOT = Path(__file__).resolve().parent.parent

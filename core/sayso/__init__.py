@@ -66,7 +66,8 @@ if TYPE_CHECKING:
     from sayso.gate import Outcome as Outcome
     from sayso.hookspecs import hookimpl as hookimpl
     from sayso.host import ServiceHost as ServiceHost
-    from sayso.hosting import Host as Host, Notes as Notes, Ruling as Ruling
+    from sayso.hosting import Host as Host
+    from sayso.hosting.record import Notes as Notes, Ruling as Ruling
     from sayso.hosting.grants import Grantable as Grantable
     from sayso.hosting.erasing import KeptBeside as KeptBeside, Removed as Removed
     from sayso.hosting.numbers import Backlog as Backlog, Load as Load
@@ -232,10 +233,11 @@ _MODULES = {
     "host": "ServiceHost",
     "decisions.filters": "CallFilter",
     "decisions.shapes": "GrantShown ShownCall ShownItem View iso shown_call shown_grant shown_item",
-    "hosting": "Host Notes Ruling",
+    "hosting": "Host",
     "hosting.erasing": "KeptBeside Removed",
     "hosting.grants": "Grantable",
     "hosting.numbers": "Backlog Load",
+    "hosting.record": "Notes Ruling",
     "hosting.resent": "Asked Shown asked",
     "http.access": "check_access",
     "http.authentication": "authenticate",

@@ -15,8 +15,8 @@ from sayso.cli.stores import folders_of, headed, in_each
 from sayso.config import Config
 from sayso.decisions.recorded import PluginNotes
 from sayso.errors import ConfigError, SaysoError, counted, named
-from sayso.hosting import Notes
 from sayso.hosting.erasing import Removed
+from sayso.hosting.record import Notes
 from sayso.ledger import Reading
 from sayso.ledger.erasing import Erased, Subject, erase
 from sayso.ledger.record import Ledger

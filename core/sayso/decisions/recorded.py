@@ -11,8 +11,8 @@ from sayso.conversation import approvals
 from sayso.decisions.deed import requester
 from sayso.engine import Engine
 from sayso.errors import InvalidRequest
-from sayso.hosting import Notes, Ruling
 from sayso.hosting.numbers import Backlog
+from sayso.hosting.record import Notes, Ruling
 from sayso.ledger import Pending, Proposal, Reading, Transaction, outbox
 from sayso.ledger.choices import Choice, Conversation, Requester, name_of
 from sayso.ledger.log import append, digest

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from sayso.config import Config
-from sayso.hosting import Notes
+from sayso.hosting.record import Notes
 
 T = TypeVar("T")
 
