@@ -16,7 +16,6 @@ from sayso.ledger.choices import Choice, command_key
 from sayso.ledger.voting import votes
 from sayso.trees import copied
 from sayso.wire.events import ToolCallApproved, ToolCallRejected
-from sayso.wire.json_bytes import is_json, problem
 from sayso.wire.messages import (
     Approval,
     ChatRequest,
@@ -390,15 +389,3 @@ def _seen(data: Data, live: Collection[str], states: Mapping[str, str]) -> Data:
             "cmds": [one(c) for c in data.cmds],
         }
     )
-
-
-_ABOVE = 6
-"""Levels of a request above the input of a call: body, messages, message, data, calls, call."""
-
-
-def unsendable(value: Any, nesting: int) -> str:
-    """Why no request of at most `nesting` levels can send `value` back as the input of a call;
-    empty if one can."""
-    if problem(nesting - _ABOVE, value) == "too_deep":
-        return f"it is nested deeper than {nesting - _ABOVE} levels"
-    return "" if is_json(value) else "it is no JSON, but has NaN, an infinity or the like"

@@ -16,6 +16,7 @@ from sayso.ledger import Proposal
 from sayso.policy import forbidden
 from sayso.turns.replies import INVALID
 from sayso.turns.request import Request
+from sayso.wire.json_bytes import unsendable
 from sayso.wire.masking import mask
 from sayso.wire.messages import AgentMessage, Approval, Command, Data, ToolCall
 
@@ -86,7 +87,7 @@ def proposals_of(reply: AgentMessage, request: Request, known: Container[str]) -
     for row in found:
         if proposing.forbids(row):
             raise AgentError(f"the agent proposed a call: {forbidden(row.name)}")
-        if why := approvals.unsendable(row.input, request.engine.limits.nesting):
+        if why := unsendable(row.input, request.engine.limits.nesting):
             raise AgentError(f"the agent proposed a call with an input that cannot be sent: {why}")
     if any(input_holds_secret(row, request.secrets) for row in found):
         raise AgentError("the agent proposed a call that holds a secret of the platform context")

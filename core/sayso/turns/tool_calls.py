@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from sayso.commands.suggestions import SUGGEST_COMMANDS, read_suggestion
-from sayso.conversation import approvals
 from sayso.conversation.calls import spoken
 from sayso.conversation.hidden import input_holds_secret
 from sayso.decisions.deed import tool_deed
@@ -25,6 +24,7 @@ from sayso.turns.output import Output
 from sayso.turns.proposals import Proposing
 from sayso.turns.request import Request
 from sayso.wire.events import IntermittentUpdate
+from sayso.wire.json_bytes import unsendable
 from sayso.wire.masking import mask
 from sayso.wire.messages import Approval
 
@@ -178,7 +178,7 @@ class RequestedCalls:
 
     async def _propose(self, call: Call, proposals: Sequence[Proposal]) -> None:
         for proposal in proposals:
-            if why := approvals.unsendable(proposal.input, self.request.engine.limits.nesting):
+            if why := unsendable(proposal.input, self.request.engine.limits.nesting):
                 raise ToolInputError(f"nobody could send the input back to approve it: {why}")
             if input_holds_secret(proposal, self.request.secrets):
                 raise ToolInputError("the input holds a secret of the platform context")

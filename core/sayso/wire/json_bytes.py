@@ -190,6 +190,18 @@ def is_json(value: object) -> bool:
     return True
 
 
+_ABOVE = 6
+"""Levels of a request above the input of a call: body, messages, message, data, calls, call."""
+
+
+def unsendable(value: Any, nesting: int) -> str:
+    """Why no request of at most `nesting` levels can send `value` back as the input of a call;
+    empty if one can."""
+    if problem(nesting - _ABOVE, value) == "too_deep":
+        return f"it is nested deeper than {nesting - _ABOVE} levels"
+    return "" if is_json(value) else "it is no JSON, but has NaN, an infinity or the like"
+
+
 def _fail_fast(schema: Any) -> Any:
     """The schema with lists that stop at the first wrong item."""
     if isinstance(schema, list):
