@@ -28,8 +28,8 @@ if TYPE_CHECKING:
         DecidedCall as DecidedCall,
         RequestContext as RequestContext,
     )
-    from sayso.decisions.filters import CallFilter as CallFilter
     from sayso.decisions.shapes import (
+        CallFilter as CallFilter,
         GrantShown as GrantShown,
         ShownCall as ShownCall,
         ShownItem as ShownItem,
@@ -231,8 +231,9 @@ _MODULES = {
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
-    "decisions.filters": "CallFilter",
-    "decisions.shapes": "GrantShown ShownCall ShownItem View iso shown_call shown_grant shown_item",
+    "decisions.shapes": (
+        "CallFilter GrantShown ShownCall ShownItem View iso shown_call shown_grant shown_item"
+    ),
     "hosting": "Host",
     "hosting.erasing": "KeptBeside Removed",
     "hosting.grants": "Grantable",

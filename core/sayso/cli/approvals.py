@@ -17,7 +17,7 @@ from sayso.cli.rule_cases import rule_cases
 from sayso.cli.services import service_options
 from sayso.cli.stores import headed, in_each
 from sayso.cli.watch import watch
-from sayso.decisions.filters import CallFilter
+from sayso.decisions.shapes import CallFilter
 from sayso.errors import ConfigError, SaysoError, counted
 from sayso.ledger import State
 from sayso.ledger.grants import LONGEST

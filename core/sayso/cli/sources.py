@@ -16,8 +16,7 @@ import click
 from sayso.cli.group import configuration
 from sayso.cli.services import Service
 from sayso.cli.stores import in_each, in_that_of
-from sayso.decisions.filters import CallFilter
-from sayso.decisions.shapes import View, iso, shown_call, shown_grant, shown_item
+from sayso.decisions.shapes import CallFilter, View, iso, shown_call, shown_grant, shown_item
 from sayso.errors import ConfigError, InvalidRequest, NotGranted, SaysoError
 from sayso.ledger import LogRow, Proposal, Reading, State, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester

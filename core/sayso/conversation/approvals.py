@@ -110,34 +110,28 @@ def _in_message(message: Message, index: int, *, newest: bool) -> list[Choice]:
 
 
 def _of_call(call: ToolCall, loc: tuple[str | int, ...], newest: bool) -> Choice:
-    return Choice(
-        call.id,
-        "tool_call",
-        call.execute,
-        loc,
-        newest,
-        call.rejection_reason or None,
-        call.name,
-        copied(call.input),
-        why=call.reason or None,
-        seen=call.seen,
-    )
+    return _choice(call, "tool_call", loc, newest, call.name, copied(call.input))
 
 
 def _of_approval(item: Approval, loc: tuple[str | int, ...], newest: bool) -> Choice:
     stated = item.model_fields_set
+    name = item.name if "name" in stated and item.name else None
+    given = copied(item.input) if "input" in stated else None
+    return _choice(item, _kind(item), loc, newest, name, given, through_approvals=True)
+
+
+def _choice(
+    item: ToolCall | Approval | Command,
+    kind: Kind | None,
+    loc: tuple[str | int, ...],
+    newest: bool,
+    name: str | None,
+    given: dict[str, Any] | None,
+    **how: Any,
+) -> Choice:
+    said, why = item.rejection_reason or None, item.reason or None
     return Choice(
-        item.id,
-        _kind(item),
-        item.execute,
-        loc,
-        newest,
-        item.rejection_reason or None,
-        item.name if "name" in stated and item.name else None,
-        copied(item.input) if "input" in stated else None,
-        through_approvals=True,
-        why=item.reason or None,
-        seen=item.seen,
+        item.id, kind, item.execute, loc, newest, said, name, given, why=why, seen=item.seen, **how
     )
 
 
@@ -146,26 +140,14 @@ def _commands(data: Data, index: int, newest: bool) -> list[Choice]:
     found: list[Choice] = []
     equal: Counter[object] = Counter()
     for n, command in enumerate(data.cmds):
-        same = command_key(command_input(command))
+        given = command_input(command)
+        same = command_key(given)
         ordinal = equal[same]
         equal[same] += 1
-        found.append(
-            Choice(
-                command.id,
-                "command",
-                command.execute,
-                ("body", "messages", index, "data", "cmds", n),
-                newest,
-                command.rejection_reason or None,
-                "command",
-                command_input(command),
-                copy=not (command.execute or command.rejection_reason),
-                message=index,
-                ordinal=ordinal,
-                why=command.reason or None,
-                seen=command.seen,
-            )
-        )
+        is_copy = not (command.execute or command.rejection_reason)
+        loc = ("body", "messages", index, "data", "cmds", n)
+        how = {"copy": is_copy, "message": index, "ordinal": ordinal}
+        found.append(_choice(command, "command", loc, newest, "command", given, **how))
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from sayso.context import RequestContext
 from sayso.decisions.deed import changed, needs_caller
-from sayso.decisions.direct_decision import DirectDecision
+from sayso.decisions.direct import DirectDecision
 from sayso.engine import Engine
 from sayso.errors import InvalidRequest, RequestError, TurnError
 from sayso.ledger import Proposal, Reading, State, Transaction

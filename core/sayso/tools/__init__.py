@@ -22,11 +22,10 @@ from sayso.config.received import received
 from sayso.context import Session
 from sayso.errors import ToolInputError
 from sayso.models import ToolDefinition
-from sayso.tools.descriptions import describe
+from sayso.tools.descriptions import check_preview, describe, preview_of
 from sayso.tools.docstrings import read_docstring
 from sayso.tools.identity import digest_of, source_of, without_loopback_port
 from sayso.tools.inputs import Whole, holds_secret_type, write_only
-from sayso.tools.previews import check_preview, preview_of
 from sayso.tools.schemas import Arguments, ModelInputs, SchemaInputs, inputs_of
 from sayso.tools.signatures import layers, plain_function, read_signature
 from sayso.workers.code import is_coroutine_function

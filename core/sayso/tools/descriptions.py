@@ -1,10 +1,18 @@
-"""The parameters of a tool as approvers read them."""
+"""A gated call as its approvers read it: its parameters, and the preview that the tool's author
+makes of its input.
+
+A preview is a help and not a part of the deed: an approval binds the input, and never what a
+preview says.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from sayso.workers.code import is_coroutine_function
 
 _LONGEST = 200
 """Most characters in the name of a type."""
@@ -65,3 +73,33 @@ def _cut(words: str) -> str:
 
 def _named(schema: Mapping[str, Any]) -> str:
     return re.sub(r"^#/(\$defs|definitions)/", "", str(schema.get("$ref", "")))
+
+
+logger = logging.getLogger("sayso.tools")
+LONGEST = 20_000
+"""Characters of a preview that are recorded."""
+
+
+def check_preview(name: str, preview: object) -> None:
+    """Raise TypeError, naming the tool, for an object that cannot make previews."""
+    if preview is None:
+        return
+    if not callable(preview) or is_coroutine_function(preview):
+        raise TypeError(
+            f"tool {name!r}: preview must be a plain function of the tool's own arguments, "
+            f"not {preview!r}"
+        )
+
+
+def preview_of(preview: Callable[..., str], arguments: Mapping[str, Any]) -> str:
+    """The text for these arguments; one that failed says so, and hinders nothing."""
+    try:
+        text = preview(**arguments)
+    except Exception as error:
+        logger.warning("a preview failed", exc_info=True)
+        return f"The preview failed: {type(error).__name__}."
+    if not isinstance(text, str):
+        return f"The preview failed: it gave {type(text).__name__} instead of a text."
+    if len(text) > LONGEST:
+        return f"{text[:LONGEST]}\n[{len(text) - LONGEST} more characters]"
+    return text

@@ -11,6 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 from sayso.config.received import Names
 from sayso.tools.inputs import dropped, holds_secret_type
 from sayso.tools.values import explained, unknown
+from sayso.trees import walk
 
 _KEPT_WHOLE = frozenset(("any", "bool", "float", "int", "literal", "none", "str"))
 """The types of pydantic's core schemas that drop nothing of a value and call no user code."""
@@ -52,19 +53,8 @@ def is_plain(value: Any) -> bool:
 
 def may_drop(schema: Any) -> bool:
     """Whether something in pydantic's core `schema` ignores keys that it does not know."""
-    rest, seen = [schema], set[int]()
-    while rest:
-        node = rest.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Mapping):
-            if node.get("type") in ("model-fields", "dataclass-args", "typed-dict"):
-                return True
-            rest.extend(node.values())
-        elif isinstance(node, list | tuple):
-            rest.extend(node)
-    return False
+    dropping = ("model-fields", "dataclass-args", "typed-dict")
+    return any(isinstance(node, dict) and node.get("type") in dropping for node in walk(schema))
 
 
 def arguments_may_drop(schema: Mapping[str, Any]) -> bool:

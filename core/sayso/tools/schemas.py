@@ -56,7 +56,8 @@ Arguments = dict[str, Any]
 
 
 class Inputs(Protocol):
-    """One form of input: `schema` for the model, `read` for the model's input."""
+    """One form of input: `schema` for the model, `read` for the model's input. What a form does not
+    define holds where pydantic has no part in it."""
 
     schema: dict[str, Any]
 
@@ -68,13 +69,13 @@ class Inputs(Protocol):
     @property
     def other_names(self) -> Names:
         """The aliases of fields in dataclasses and typed dicts inside the arguments."""
-        ...
+        return {}
 
     @property
     def secret_defaults(self) -> Sequence[tuple[str, Any]]:
         """The defaults that contain secrets, also of fields within fields, with the fields'
         names."""
-        ...
+        return ()
 
     def read(self, input: Mapping[str, Any]) -> Arguments:
         """The arguments for the function; raises ToolInputError."""
@@ -86,7 +87,21 @@ class Inputs(Protocol):
 
     def parameter(self, key: str) -> str:
         """The parameter that `key` means, by its name in the schema."""
-        ...
+        return key
+
+
+class _Adapted(Inputs, Protocol):
+    """A form of input that a pydantic adapter reads."""
+
+    _adapter: TypeAdapter[Any]
+
+    @functools.cached_property
+    def other_names(self) -> Names:
+        return other_names(self._adapter.core_schema)
+
+    @property
+    def secret_defaults(self) -> Sequence[tuple[str, Any]]:
+        return [*secret_defaults(self._adapter.core_schema)]
 
 
 def inputs_of(label: str, signature: Signature, docs: Docstring, stated: Any) -> Inputs:
@@ -122,7 +137,7 @@ def _sole_model(signature: Signature) -> type[BaseModel] | None:
     return cast("type[BaseModel]", only)
 
 
-class SignatureInputs:
+class SignatureInputs(_Adapted):
     """Inputs read from a function's signature; a value that was not sent keeps its default."""
 
     def __init__(self, label: str, signature: Signature, docs: Docstring) -> None:
@@ -145,14 +160,6 @@ class SignatureInputs:
     def names(self) -> Collection[str]:
         return self._names
 
-    @functools.cached_property
-    def other_names(self) -> Names:
-        return other_names(self._adapter.core_schema)
-
-    @property
-    def secret_defaults(self) -> Sequence[tuple[str, Any]]:
-        return [*secret_defaults(self._adapter.core_schema)]
-
     def read(self, input: Mapping[str, Any]) -> Arguments:
         instance = self._validated(input)
         # pydantic's properties of these names take as long as the validation.
@@ -168,7 +175,7 @@ class SignatureInputs:
     def _validated(self, input: Mapping[str, Any]) -> BaseModel:
         if self._closed:
             refuse_names(self._closed & input.keys(), self._names)
-        instance = validated(self._adapter, input, self._names)
+        instance: BaseModel = validated(self._adapter, input, self._names)
         if self._may_drop:
             held = {n: instance.__dict__[f] for f, n in self._fields}
             held |= instance.__pydantic_extra__ or {}
@@ -192,11 +199,8 @@ class SignatureInputs:
                 found.put(name, self._own_defaults[name], *dumped(instance, field))
         return found
 
-    def parameter(self, key: str) -> str:
-        return key
 
-
-class ModelInputs:
+class ModelInputs(_Adapted):
     """Inputs of a typed model: the parameter `argument` gets the instance; if nothing is sent, the
     function's own default."""
 
@@ -205,7 +209,7 @@ class ModelInputs:
         self._model = model
         self._default = argument.default if model in type(argument.default).__mro__ else None
         try:
-            self._adapter: TypeAdapter[Any] = TypeAdapter(refined(model))
+            self._adapter = TypeAdapter(refined(model))
             self.schema = object_schema(label, self._adapter)
         except (PydanticUserError, NameError) as error:
             raise unusable(label, argument.name, error) from error
@@ -213,14 +217,6 @@ class ModelInputs:
     @property
     def names(self) -> Collection[str]:
         return set(every_name(self._model, self.other_names))
-
-    @functools.cached_property
-    def other_names(self) -> Names:
-        return other_names(self._adapter.core_schema)
-
-    @property
-    def secret_defaults(self) -> Sequence[tuple[str, Any]]:
-        return [*secret_defaults(self._adapter.core_schema)]
 
     def read(self, input: Mapping[str, Any]) -> Arguments:
         if self._default is not None and not input:
@@ -262,7 +258,7 @@ class ModelInputs:
         return found
 
 
-class SchemaInputs:
+class SchemaInputs(Inputs):
     """Inputs of a JSON schema: the function gets them as they were sent, by keyword."""
 
     def __init__(self, label: str, signature: Signature, schema: Mapping[str, Any]) -> None:
@@ -280,14 +276,6 @@ class SchemaInputs:
     @property
     def names(self) -> Collection[str]:
         return self._names
-
-    @property
-    def other_names(self) -> Names:
-        return {}
-
-    @property
-    def secret_defaults(self) -> Sequence[tuple[str, Any]]:
-        return ()
 
     def _fit(self, label: str, signature: Signature) -> None:
         properties = self.schema["properties"]
@@ -327,9 +315,6 @@ class SchemaInputs:
             # The function gets JSON as it was sent; a default that is a tuple is no JSON list.
             found.put(name, value, *([value] if is_plain(value) else []))
         return found
-
-    def parameter(self, key: str) -> str:
-        return key
 
 
 def _checked_model(label: str, signature: Signature, docs: Docstring) -> type[BaseModel]:

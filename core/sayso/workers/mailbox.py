@@ -154,10 +154,10 @@ def mailbox(loop: asyncio.AbstractEventLoop | None = None) -> Mailbox:
     return box
 
 
-def wake_waiter(future: asyncio.Future[None]) -> None:
-    """Wake the waiter of `future`; called on its loop."""
+def wake_waiter(future: asyncio.Future[Any], value: Any = None) -> None:
+    """Wake the waiter of `future`, with this value; called on its loop."""
     if not future.done():
-        future.set_result(None)
+        future.set_result(value)
 
 
 def _forget_closed() -> None:

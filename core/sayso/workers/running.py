@@ -343,14 +343,9 @@ class LoopPlace:
     def spawn(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Running[Any]:
         """Run `work()`, as `Workers.spawn` does."""
         self._started = True
-        self._box.post(partial(_give, self._go, work), last=True)
+        self._box.post(partial(wake_waiter, self._go, work), last=True)
         return self._running
 
     def leave(self) -> None:
         if not self._started:
             self._running.cancel()
-
-
-def _give(future: asyncio.Future[Any], value: Any) -> None:
-    if not future.done():
-        future.set_result(value)

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 from sayso.workers.abandoned import SECOND, Abandoned, Watched, described
-from sayso.workers.mailbox import mailbox
+from sayso.workers.mailbox import mailbox, wake_waiter
 from sayso.workers.running import Arrival, contained, leave_fork, own_forks
 
 P = ParamSpec("P")
@@ -218,14 +218,9 @@ def call_of(fn: Callable[..., T], *args: Any) -> tuple[Callable[[], None], async
         except BaseException as error:
             box.post(partial(_fail, future, _settable(error)))
         else:
-            box.post(partial(_settle, future, result))
+            box.post(partial(wake_waiter, future, result))
 
     return job, future
-
-
-def _settle(future: asyncio.Future[T], result: T) -> None:
-    if not future.done():
-        future.set_result(result)
 
 
 def _fail(future: asyncio.Future[T], error: Exception) -> None:
