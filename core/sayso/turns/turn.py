@@ -2,7 +2,7 @@
 section 5).
 
 A turn gets a place and a time limit, is intercepted or answered, and is finished. The steps that
-make a choice are pure functions of values (`plan`, `outcomes`). Every step gets the `Request`,
+make a choice are pure functions of values (`plan`, `outcomes_of`). Every step gets the `Request`,
 which never changes, and the `Output`, which belongs to the turn. `UserCode` calls what users wrote,
 never on the engine's own loop.
 """

@@ -1,6 +1,6 @@
 """Stream events (interface.md, "Stream events"), and the events of handlers ("Agent event hooks").
 
-Stream events are plain dataclasses, since a reply may have thousands. `encode`, in `encoding`, is
+Stream events are plain dataclasses, since a reply may have thousands. `encode`, in `chat`, is
 the only place that writes them as JSON, and `fold` the only one that makes a reply of them.
 """
 
