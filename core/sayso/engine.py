@@ -152,6 +152,11 @@ class Engine:
         task.add_done_callback(self._kept)
         return task
 
+    async def finish_background(self, seconds: float) -> None:
+        """Let the work that was kept end, for at most `seconds`."""
+        if self.background:
+            await asyncio.wait(list(self.background), timeout=seconds)
+
     def _kept(self, task: asyncio.Task[Any]) -> None:
         self.background.discard(task)
         error = None if task.cancelled() else task.exception()

@@ -230,13 +230,7 @@ class ServiceHost:
 
     async def _finish_background(self, seconds: float) -> None:
         """Let claimed calls end and be recorded, for at most `seconds`."""
-
-        async def wait() -> None:
-            tasks = list(self.engine.background)
-            if tasks:
-                await asyncio.wait(tasks, timeout=seconds)
-
-        await self.workers.on_engine_loop(wait)
+        await self.workers.on_engine_loop(partial(self.engine.finish_background, seconds))
 
     def known(self, principal: Principal) -> Principal:
         """The principal with all facts that the settings state about it."""
