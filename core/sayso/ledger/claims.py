@@ -84,18 +84,6 @@ class Grant:
     `until` (`boottime`).
     """
 
-    __slots__ = (
-        "_known",
-        "_withdrawn",
-        "_word",
-        "again",
-        "fence",
-        "proposal",
-        "spent",
-        "token",
-        "until",
-    )
-
     def __init__(
         self,
         proposal: Proposal,

@@ -113,7 +113,6 @@ class SqlTransaction:
         self._earlier = earlier
         self._db = db
         self._known = known
-        self._seen: dict[str, str | None] = {}
         # The values of the fixed columns as they are in the database.
         self._fixed: dict[tuple[_Table, str], tuple[Any, ...]] = {}
 
@@ -154,7 +153,9 @@ class SqlTransaction:
         way = "DESC" if newest else "ASC"
         order = f"{first} {way}, p.position {way}, p.id {way}"
         condition = f"{' AND '.join(where) or '1 = 1'} ORDER BY {order} LIMIT ?"
-        return list(self._load(self._db.find(condition, [*values, limit])))
+        rows = self._db.find(condition, [*values, limit])
+        self.own.proposals |= {row[0]: row for row in rows}
+        return list(self._load(rows))
 
     def pending(self, after: tuple[float, int, str] | None, limit: int) -> list[Pending]:
         values: list[object] = []
@@ -192,10 +193,12 @@ class SqlTransaction:
         owner = proposal.owner
         row = key(proposal.id)
         kept = contents != NO_CONTENTS
+        before = self.own.proposals.get(row, ())
+        stored = before[3] if before else None
         self._put(
             _PROPOSALS,
             row,
-            self.own.proposals.get(row, ()) is None,
+            before is None,
             _fixed(proposal),
             (
                 proposal.state,
@@ -206,12 +209,11 @@ class SqlTransaction:
                 doc,
             ),
         )
-        if kept and self._seen.get(row) != contents:
+        if kept and stored != contents:
             self._write(_PUT_CONTENTS, (row, contents))
-        elif not kept and self._seen.get(row, "") is not None:
+        elif not kept and (stored is not None or before == ()):
             self._write("DELETE FROM sayso_contents WHERE id = ?", (row,))
-        self._seen[row] = contents if kept else None
-        self.own.proposals[row] = (row, owner and owner.lease, doc, self._seen[row])
+        self.own.proposals[row] = (row, owner and owner.lease, doc, contents if kept else None)
 
     def turns(self, ids: Sequence[str]) -> dict[str, SuspendedTurn]:
         keys = sorted({key(id_) for id_ in ids})
@@ -306,7 +308,6 @@ class SqlTransaction:
         """Prepare to remove rows: the rows read before are forgotten."""
         self._known.clear()
         self.own.clear()
-        self._seen.clear()
         self._fixed.clear()
         return OldRows(self._db, self._write, limit)
 
@@ -353,7 +354,6 @@ class SqlTransaction:
     def _load(self, rows: Iterable[Row]) -> Iterator[Proposal]:
         for row, lease, doc, contents in rows:
             proposal = load_proposal(doc, contents, lease)
-            self._seen[row] = contents
             self._fixed[_PROPOSALS, row] = _fixed(proposal)
             yield proposal
 
