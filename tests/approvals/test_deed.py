@@ -187,7 +187,9 @@ def test_a_tool_that_has_gone_leaves_the_row(served: Serve) -> None:
     before = served(agent_of(restart_with(ran)), **SQLITE)
     gone = served(scripted(["hm"], [], name="ops")[0], **SQLITE)
     messages = deciding(before.chat(user("go")))
-    assert gone.ask(*messages).types == {"approval_tool_changed"}
+    answer = gone.ask(*messages)
+    assert answer.types == {"approval_tool_changed"}
+    assert answer.json()["detail"][0]["msg"].endswith("ask for the call again")
     assert before.chat(*messages)["content"] == "done"
 
 

@@ -31,7 +31,7 @@ def rule_cases(
 
     config = configuration(config_file, overrides={"agent": target} if target else {})
     if config.agent is None:
-        raise ConfigError("there is no agent whose tools are meant; name one with --agent")
+        raise ConfigError("there is no agent to take the tools from; name one with --agent")
     tools = as_agent(load_agent(config.agent, config.path("agent", "."))).tools
     policy = Policy(config.approvals.rules, guarded=config.auth.scheme != "none")
     for case in _table(file):

@@ -29,12 +29,12 @@ from sayso.wire.masking import mask
 from sayso.wire.messages import Kind, PlatformContext
 
 _TOOL_CHANGED = (
-    "the tool {!r} of this service is another one than was proposed; it has not run, and can be "
-    "proposed anew"
+    "the tool {!r} of this service has changed since the call was proposed; it has not run: ask "
+    "for the call again"
 )
 _SHELL_CHANGED = (
-    "commands run here with other settings, or in another folder, than where this one was "
-    "proposed; it has not run, and can be proposed anew"
+    "the shell's settings or its folder have changed since the command was proposed; it has not "
+    "run: ask for the command again"
 )
 
 

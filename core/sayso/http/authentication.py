@@ -114,7 +114,9 @@ async def _said(
     if principal is None or (isinstance(principal, str) and principal.strip()):
         return principal
     # False or an empty name were hardly meant to admit the caller.
-    raise AgentError(f"plugin {impl.plugin!r} named the caller by what is no name")
+    raise AgentError(
+        f"plugin {impl.plugin!r} returned a name for the caller that is no text, or empty"
+    )
 
 
 def bearer(tokens: Mapping[Name, bytes], header: str) -> Name:

@@ -130,7 +130,7 @@ def certificates() -> SSLContext:
     except (ValueError, httpx2.InvalidURL):
         # The original message contains the address, and that may contain a password.
         raise ConfigError(
-            "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or NO_PROXY holds what is no address of a proxy; "
+            "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or NO_PROXY has a value that is no proxy address; "
             "try one such as 'http://proxy.example:3128', or unset it"
         ) from None
     return found

@@ -74,7 +74,7 @@ def _source(place: str, model: str, folder: Path) -> Callable[[], str]:
     }
     if kind not in readers or not rest:
         raise ConfigError(
-            f"the key for model {model!r} is to be said by where it is: 'env:NAME', 'file:PATH', "
+            f"name the place of the key for model {model!r}: 'env:NAME', 'file:PATH', "
             "'command:LINE' or 'function:MODULE:NAME'; write no key into the configuration"
         )
 

@@ -51,7 +51,7 @@ async def intercept(request: Request, out: Output) -> tuple[Request, AgentMessag
             request = request._replace(seen=given)
         elif given is not None:
             raise AgentError(
-                f"a request interceptor returned what is no request: plugin {impl.plugin!r}"
+                f"a request interceptor returned something else than a request: {impl.plugin!r}"
             )
     if implementations:
         _check_request(request, implementations)
@@ -121,7 +121,7 @@ async def _altered(request: Request, reply: AgentMessage) -> AgentMessage:
             reply = given if given is reply else given.model_copy(deep=True)
         elif given is not None:
             raise AgentError(
-                f"a response interceptor returned what is no message: plugin {impl.plugin!r}"
+                f"a response interceptor returned something else than a message: {impl.plugin!r}"
             )
         if not isinstance(reply.data, Data) or not isinstance(reply.data.session, Mapping | None):
             raise AgentError(f"a response interceptor left no valid message, of {impl.plugin!r}")
