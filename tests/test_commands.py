@@ -167,6 +167,8 @@ def test_failing_env_function_runs_nothing(tmp_path: Path) -> None:
         run(LocalShell(tmp_path, env=broken), "touch ran")
     with pytest.raises(ValueError, match="'N' must be a string"):
         run(LocalShell(tmp_path, env=lambda _: {"N": 1}), "touch ran")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="env gave NoneType in place of a dict"):
+        run(LocalShell(tmp_path, env=lambda _: None), "touch ran")  # type: ignore[arg-type,return-value]
     assert not list(tmp_path.rglob("ran"))
 
 

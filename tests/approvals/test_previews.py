@@ -20,6 +20,10 @@ def broken(path: str, text: str) -> str:
     raise ValueError("the file is away")
 
 
+def leaving(path: str, text: str) -> str:
+    raise SystemExit(1)
+
+
 def made(preview: Any) -> Agent:
     @tool(requires_approval=True, editable=True, preview=preview)
     def write(path: str, context: RequestContext, text: str = "nothing") -> str:
@@ -54,6 +58,7 @@ def test_v1_shows_no_preview(served: Serve) -> None:
     ("preview", "expected"),
     [
         (broken, "The preview failed: ValueError."),
+        (leaving, "The preview failed: SystemExit."),
         (lambda path, text: 5, "The preview failed: it gave int instead of a text."),
         (lambda path: path, "The preview failed: TypeError."),
     ],

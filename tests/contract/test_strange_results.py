@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from agents import Counted, delete, look, scripted
-from pydantic import BaseModel, model_serializer
+from pydantic import BaseModel, BeforeValidator, model_serializer
 from serving import Json, Serve, Service, approved, assistant, rejected, said, user
 
 from sayso import (
@@ -264,6 +264,26 @@ def test_whatever_an_open_tool_raises_goes_to_the_model(
     agent, model = scripted([[look("a")], "I see."], [failing])
     assert served(agent).chat(user("go"))["content"] == "I see."
     assert model.asks[-1].turns[-1].blocks[0].is_error
+
+
+@RAISED
+@pytest.mark.parametrize("gated", [False, True])
+def test_whatever_a_validator_of_a_tool_raises_goes_to_the_model(
+    served: Serve, error: type[BaseException], gated: bool
+) -> None:
+    def failing(given: object) -> str:
+        raise error
+
+    @tool(name="look", requires_approval=gated)
+    def looking(name: Annotated[str, BeforeValidator(failing)]) -> str:
+        """Look."""
+        return "seen"
+
+    agent, model = scripted([[look("a")], "I see."], [looking])
+    assert served(agent).chat(user("go"))["content"] == "I see."
+    (block,) = model.asks[-1].turns[-1].blocks
+    assert block.is_error
+    assert not block.output.rstrip().endswith(":")
 
 
 @RAISED

@@ -307,6 +307,8 @@ def _check_options(workdir: object, timeout: object, max_output: object, env: ob
 
 
 def _checked(env: Mapping[str, str]) -> Mapping[str, str]:
+    if not isinstance(env, Mapping):
+        raise TypeError(f"LocalShell: env gave {type(env).__name__} in place of a dict")
     for name, value in env.items():
         if not isinstance(name, str) or not name or "=" in name or "\0" in name:
             raise ValueError(f"LocalShell: {name!r} is no name of an environment variable")

@@ -95,7 +95,8 @@ def preview_of(preview: Callable[..., str], arguments: Mapping[str, Any]) -> str
     """The text for these arguments; one that failed says so, and hinders nothing."""
     try:
         text = preview(**arguments)
-    except Exception as error:
+    except BaseException as error:
+        # SystemExit of user code is a failure like any other, as in tools.
         logger.warning("a preview failed", exc_info=True)
         return f"The preview failed: {type(error).__name__}."
     if not isinstance(text, str):

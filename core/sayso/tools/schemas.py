@@ -56,8 +56,8 @@ Arguments = dict[str, Any]
 
 
 class Inputs(Protocol):
-    """One form of input: `schema` for the model, `read` for the model's input. What a form does not
-    define holds where pydantic has no part in it."""
+    """One form of input: `schema` for the model, `read` for the model's input. The
+    defaults here hold for a form without pydantic."""
 
     schema: dict[str, Any]
 

@@ -159,9 +159,10 @@ def validated(adapter: TypeAdapter[T], input: Mapping[str, Any], known: Iterable
         checked: T = adapter.validator.validate_json(raw)
     except ValidationError as error:
         raise explained(_pydantic_lines(error, known)) from None
-    except Exception as error:
-        # A validator of the author's raised an unexpected error.
-        raise ToolInputError(shortened(f"the input was refused: {message_of(error)}")) from error
+    except BaseException as error:
+        # A validator of the author's raised an unexpected error, or SystemExit.
+        said = message_of(error) or type(error).__name__
+        raise ToolInputError(shortened(f"the input was refused: {said}")) from error
     return checked
 
 
