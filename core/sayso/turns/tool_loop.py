@@ -39,6 +39,7 @@ from sayso.turns.output import Output
 from sayso.turns.request import Request
 from sayso.turns.tool_calls import RequestedCalls
 from sayso.wire.events import IntermittentUpdate, ModelCalled, StopReason, TextDelta
+from sayso.wire.histories import history_of
 from sayso.wire.masking import hidden_trace
 from sayso.workers import cancelled_here, let_cancel
 from sayso.workers.running import Running
@@ -67,7 +68,10 @@ async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
     prefix = _prefix(request, system, context, tools) if settled.decided.turns else ""
     if any(message.data and message.data.model_extra for message in request.seen.messages):
         checked(request.seen.messages, engine.model, limits.attachment_hosts)
-    turns = model_turns(request.seen.messages, settled.decided, request.references, prefix)
+    seen = request.seen
+    turns = model_turns(
+        seen.messages, settled.decided, request.references, prefix, history_of(seen)
+    )
     transcript: list[Turn] = []
     used: dict[str, int] = {}
     made = 0
