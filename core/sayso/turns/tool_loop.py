@@ -33,6 +33,7 @@ from sayso.models import (
 )
 from sayso.models.calling import events_of
 from sayso.models.usage import called
+from sayso.observing.observers import count_model_call
 from sayso.turns.ending import Answer, suspended
 from sayso.turns.journal import Noted, reply_of
 from sayso.turns.output import Output
@@ -166,15 +167,20 @@ async def _counted(request: Request, ask: Ask, cancelled: Set[Running[Any]], out
     try:
         events = engine.stream(ask) if engine.stream else await events_of(model, ask, engine.code)
         reply = await _reply(request, events, cancelled, out)
-    except ModelError as error:
-        took = time.monotonic() - begin
-        await request.fire(ModelCalled(model.provider, name, took, error=error.kind))
+    except BaseException as error:
+        count_model_call(None, None)
+        if isinstance(error, ModelError):
+            took = time.monotonic() - begin
+            await request.fire(ModelCalled(model.provider, name, took, error=error.kind))
         raise
     if reply.usage.output_tokens or reply.usage.input_tokens:
         took = time.monotonic() - begin
         call = called(model.provider, name, reply, took, engine.price)
+        count_model_call(reply.usage, call.price)
         out.model_called(call)
         await request.fire(call)
+    else:
+        count_model_call(reply.usage, None)
     return reply
 
 
