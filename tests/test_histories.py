@@ -19,8 +19,8 @@ from sayso.testing import served
 from sayso.wire import chat as requests
 from sayso.wire import histories as module
 from sayso.wire.chat import continued_request
-from sayso.wire.histories import Histories, history_of
-from sayso.wire.messages import ChatRequest
+from sayso.wire.histories import Histories
+from sayso.wire.messages import ChatRequest, history_of
 from test_history import IDS, message
 
 LONG = "the pods of this namespace restart when a probe fails " * 30

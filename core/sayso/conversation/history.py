@@ -116,8 +116,8 @@ _NOTHING_SHOWN = _Shown(0, (), frozenset())
 
 
 def _continued(messages: Sequence[Message], history: History) -> list[Turn] | None:
-    """The turns of a conversation whose history was shown before; None if what follows may change
-    it."""
+    """The turns of a conversation whose history was shown before; None if later messages may change
+    the turns of that history."""
     shown: _Shown | None = history.shown
     if shown is None:
         before = history.before or _NOTHING_SHOWN
@@ -131,7 +131,8 @@ def _continued(messages: Sequence[Message], history: History) -> list[Turn] | No
         more = paired(added[0])
     else:
         return None
-    # Lists of their own: who writes a model may forget that the values are not to be changed.
+    # Each request gets lists of its own: a model that changes them, although it should not, changes
+    # none of later requests.
     return [Turn(turn.role, [*turn.blocks]) for turn in shown.turns] + more
 
 
@@ -142,7 +143,7 @@ def _more_shown(before: _Shown, messages: Sequence[Message]) -> _Shown | None:
     if added is None or added[0][-1].role != "assistant":
         return None
     out, called = added
-    # Without the answer of a user that `paired` adds at the end.
+    # The last turn is the answer of a user, which `paired` adds; it is left out.
     return _Shown(len(messages), (*before.turns, *paired(out)[:-1]), called)
 
 
@@ -153,8 +154,8 @@ def _is_settled(data: Data) -> bool:
 
 
 def _added(shown: _Shown, messages: Sequence[Message]) -> tuple[list[Turn], Set[str]] | None:
-    """What the messages behind those that were shown add, unless it is to be joined with their last
-    turn."""
+    """The turns of the messages behind those that were shown, before they are paired, and all calls
+    so far; None if these turns are to be joined with the last one before them."""
     builder = _Builder(messages[shown.length :], Decided(), (), "", called={*shown.called})
     out = builder.unpaired()
     if not out or (shown.length and out[0].role != "user"):

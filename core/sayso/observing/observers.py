@@ -70,12 +70,6 @@ current: ContextVar[Tally | None] = ContextVar("sayso_turn", default=None)
 """The counts of the turn in whose context code runs; kept only if a turn is observed."""
 
 
-def count_model_call(usage: Usage | None, price: float | None) -> None:
-    """Count a call of the model for the turn in whose context this runs; None if it failed."""
-    if (tally := current.get()) is not None:
-        tally.asked(usage, price)
-
-
 def turn_id() -> str:
     """The id of the observed turn in whose context this runs; empty outside of one."""
     tally = current.get()

@@ -34,10 +34,7 @@ class StandardError(logging.StreamHandler[TextIO]):
     on one line, a trace on lines that begin with ` | `. With `as_json` each is one JSON object in
     one line.
 
-    A blocking write would block the code that logs, such as the loop that answers every request. A
-    write also lets another thread have the interpreter. Therefore the lines of turns that end in
-    the same round of an event loop leave together at its end, or before the next line of anybody
-    else.
+    A blocking write would block the code that logs, such as the loop that answers every request.
     """
 
     def __init__(
@@ -57,6 +54,8 @@ class StandardError(logging.StreamHandler[TextIO]):
         # If other code has closed standard error, the code that logs must not fail.
         with suppress(Exception):
             line = self.format(record) + self.terminator
+            # A write lets other threads have the interpreter. The lines of turns that end in the
+            # same round of an event loop leave together, or before the next line of anybody else.
             of_turn = record.name == _TURNS and record.levelno == logging.INFO
             if not (of_turn and self._gathered(line)):
                 self._write_round()

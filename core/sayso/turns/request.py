@@ -18,9 +18,15 @@ from sayso.turns.output import Output
 from sayso.turns.plan import Asking
 from sayso.wire.chat import know_secrets
 from sayso.wire.events import AgentEvent, ConversationStarted, MessageAdded
-from sayso.wire.histories import history_of
 from sayso.wire.masking import Secrets
-from sayso.wire.messages import ChatRequest, Message, PlatformContext, platform_of, said_in
+from sayso.wire.messages import (
+    ChatRequest,
+    Message,
+    PlatformContext,
+    history_of,
+    platform_of,
+    said_in,
+)
 
 
 class Request(NamedTuple):

@@ -28,20 +28,21 @@ from sayso.models import (
     ToolDefinition,
     ToolStart,
     Turn,
+    Usage,
     bound_to_model,
     unused_id,
 )
 from sayso.models.calling import events_of
 from sayso.models.usage import called
-from sayso.observing.observers import count_model_call
+from sayso.observing.observers import current
 from sayso.turns.ending import Answer, suspended
 from sayso.turns.journal import Noted, reply_of
 from sayso.turns.output import Output
 from sayso.turns.request import Request
 from sayso.turns.tool_calls import RequestedCalls
 from sayso.wire.events import IntermittentUpdate, ModelCalled, StopReason, TextDelta
-from sayso.wire.histories import history_of
 from sayso.wire.masking import hidden_trace
+from sayso.wire.messages import history_of
 from sayso.workers import cancelled_here, let_cancel
 from sayso.workers.running import Running
 
@@ -168,7 +169,7 @@ async def _counted(request: Request, ask: Ask, cancelled: Set[Running[Any]], out
         events = engine.stream(ask) if engine.stream else await events_of(model, ask, engine.code)
         reply = await _reply(request, events, cancelled, out)
     except BaseException as error:
-        count_model_call(None, None)
+        _count(None, None)
         if isinstance(error, ModelError):
             took = time.monotonic() - begin
             await request.fire(ModelCalled(model.provider, name, took, error=error.kind))
@@ -176,12 +177,18 @@ async def _counted(request: Request, ask: Ask, cancelled: Set[Running[Any]], out
     if reply.usage.output_tokens or reply.usage.input_tokens:
         took = time.monotonic() - begin
         call = called(model.provider, name, reply, took, engine.price)
-        count_model_call(reply.usage, call.price)
+        _count(reply.usage, call.price)
         out.model_called(call)
         await request.fire(call)
     else:
-        count_model_call(reply.usage, None)
+        _count(reply.usage, None)
     return reply
+
+
+def _count(usage: Usage | None, price: float | None) -> None:
+    """Count a call of the model for the log; without `usage` it failed."""
+    if (tally := current.get()) is not None:
+        tally.asked(usage, price)
 
 
 async def _computed(request: Request, context: Callable[..., Any]) -> str:

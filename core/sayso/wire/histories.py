@@ -64,12 +64,6 @@ class Continued(ChatRequest):
     messages: list[Message] = Field(validation_alias=NAME)
 
 
-def history_of(request: ChatRequest) -> History | None:
-    """The history with which the request begins, if it is known."""
-    history: History | None = request.__dict__.get("_history")
-    return history
-
-
 class Histories:
     """The histories of the conversations of late, within `_MOST` bytes.
 
@@ -120,7 +114,7 @@ def _length(history: History) -> int:
 
 
 def opening(body: bytes) -> int:
-    """Where the first message of the body begins; 0 if there is anything before its messages."""
+    """The index of the first message in the body; 0 if anything stands before the messages."""
     found = _OPENING.match(body)
     return found.end() if found else 0
 
@@ -134,8 +128,8 @@ def rest(body: bytes, history: History) -> bytes | None:
 
 
 def end_of(text: bytes, start: int, count: int) -> int:
-    """Where the last of `count` values ends that follow each other at `start`; 0 if they cannot be
-    read."""
+    """The index behind the last of `count` JSON values that follow each other from `start`; 0 if
+    they cannot be read."""
     # Each byte as one character: only the syntax matters, which is ASCII.
     read, at = text.decode("latin-1"), start
     try:
