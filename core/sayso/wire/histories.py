@@ -78,8 +78,8 @@ class Histories:
 
     def find(self, body: bytes) -> tuple[History | None, bool]:
         """The longest history with which the body begins, and whether its own is to be kept."""
-        # The bytes themselves, a thousand of them among the values of requests, would cost a request
-        # of 62 KB a twentieth.
+        # A thousand of these bytes among the values of requests would cost a request of 62 KB a
+        # twentieth.
         key = hash(body[:_KEY])
         with self._lock:
             alike = self._kept.get(key)
