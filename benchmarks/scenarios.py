@@ -5,15 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import random
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import count, repeat
 from typing import Any
 
 from benchmarks.load import Client, Socket, Stream, Whole, frame, post
 
 NUMBER = b"NNNNNN"
 """The placeholder for the number of the turn in a numbered target's body."""
+TOGETHER = 64
+"""Conversations that are under way at a time."""
 SESSIONS = 20_000
 """Most turns of a numbered target: each needs a session made before."""
 
@@ -42,6 +45,9 @@ class Scenario:
     connections: int
     targets: dict[str, Target]
     seconds: float = 0.75
+    turns: Sequence[bytes] = ()
+    """The bodies of a conversation; many conversations are under way at a time, each with a number
+    of its own in place of `NUMBER`, so that nobody sends the same body twice."""
     repeat: int = 1
     """The factor for the number of rounds: scenarios that use little of a core vary by a third."""
     expects: bytes = b"The pods of the namespace are all running."
@@ -56,10 +62,23 @@ class Scenario:
 
     def requests(self, target: Target) -> Iterator[bytes]:
         """The bytes of each turn, one after the other."""
+        if self.turns:
+            return conversations(
+                [post(target.path, body, target.content_type) for body in self.turns]
+            )
         request = self.request(target)
         if not target.numbered:
             return repeat(request)
         return (request.replace(NUMBER, b"%06d" % n) for n in range(SESSIONS))
+
+
+def conversations(turns: Sequence[bytes]) -> Iterator[bytes]:
+    """The requests of many conversations, in turn."""
+    under_way = deque((n, n * len(turns) // TOGETHER) for n in range(TOGETHER))
+    for fresh in count(TOGETHER):
+        number, at = under_way.popleft()
+        yield turns[at].replace(NUMBER, b"%06d" % number, 1)
+        under_way.append((number, at + 1) if at + 1 < len(turns) else (fresh, 0))
 
 
 WORDS = (
@@ -116,6 +135,21 @@ def asked(text: str) -> dict[str, Any]:
 def outcomes(messages: int, size: int, id_: str = "call-{}") -> bytes:
     """A request of about `size` bytes whose replies have the outcomes of the calls they made; `id_`
     is the form of the calls' ids."""
+    said = _with_outcomes(messages, size, id_)
+    return json.dumps({"messages": [*said, asked("And now?")]}).encode()
+
+
+def growing(messages: int, size: int, id_: str = "call-{}") -> list[bytes]:
+    """The bodies of such a conversation: with each message, the client sends all that were before
+    it, and the replies that it got."""
+    said = _with_outcomes(messages, size, id_)
+    return [
+        json.dumps({"messages": [*said[:n], asked(said[n]["content"])]}).encode()
+        for n in range(0, len(said), 2)
+    ]
+
+
+def _with_outcomes(messages: int, size: int, id_: str) -> list[dict[str, Any]]:
     chosen = random.Random(2)
     said: list[dict[str, Any]] = []
     for n in range(messages - 1):
@@ -125,7 +159,8 @@ def outcomes(messages: int, size: int, id_: str = "call-{}") -> bytes:
             said.append(_replied(id_.format(n), text, output))
         else:
             said.append({"role": "user", "content": text, "user": {"name": "Ann", "id": "u-4711"}})
-    return json.dumps({"messages": [*said, asked("And now?")]}).encode()
+    said[0]["content"] = f"{NUMBER.decode()} {said[0]['content']}"
+    return said
 
 
 def _replied(id_: str, text: str, output: str) -> dict[str, Any]:
@@ -185,14 +220,25 @@ READS = targets("reads", others="/reads")
 AGENT = targets("answers", others="/answers")
 """An Agent whose stand-in model gets the whole history and answers at once."""
 
+
+def _conversations(name: str, bodies: Sequence[bytes], servers: dict[str, Target]) -> Scenario:
+    return Scenario(name, Whole, bodies[-1], 32, servers, turns=bodies)
+
+
 AS_SENT = [
     Scenario("small turn as sent, 1 connection", Whole, ASKED, 1, targets("reply")),
     Scenario("small turn as sent, 32 connections", Whole, ASKED, 32, targets("reply")),
     Scenario("small turn as sent, Agent, 1 connection", Whole, ASKED, 1, AGENT),
     Scenario("small turn as sent, Agent, 32 connections", Whole, ASKED, 32, AGENT),
-    Scenario("62 KB with outcomes, 32 connections", Whole, OUTCOMES, 32, READS),
-    Scenario("62 KB with outcomes, Agent, 32 connections", Whole, OUTCOMES, 32, AGENT),
-    Scenario("62 KB with outcomes to look for, Agent, 32 connections", Whole, KNOWN, 32, AGENT),
+    _conversations("62 KB with outcomes, 32 connections", [OUTCOMES], READS),
+    _conversations("62 KB with outcomes, Agent, 32 connections", [OUTCOMES], AGENT),
+    _conversations("62 KB with outcomes to look for, Agent, 32 connections", [KNOWN], AGENT),
+    _conversations("growing to 62 KB, Agent, 32 connections", growing(40, 62_000), AGENT),
+    _conversations(
+        "growing to 62 KB, to look for, Agent, 32 connections",
+        growing(40, 62_000, "{:032x}"),
+        AGENT,
+    ),
     Scenario(
         "100 deltas as sent, 1 connection",
         Stream,

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,25 @@ def test_bodies_as_sent_have_what_real_clients_send() -> None:
     for reply in replies:
         [call] = reply["data"]["executed_tool_calls"]
         assert reply["agent"] and reply["meta_data"] and 1000 <= len(call["output"]) <= 2000
+
+
+def test_each_body_of_a_growing_conversation_continues_the_one_before_and_none_comes_twice() -> (
+    None
+):
+    named = {scenario.name: scenario for scenario in SCENARIOS}
+    scenario = named["growing to 62 KB, Agent, 32 connections"]
+    sent = [
+        r.split(b"\r\n\r\n")[1] for r in islice(scenario.requests(scenario.targets["sayso"]), 2000)
+    ]
+    assert len(set(sent)) == len(sent)
+    talks: dict[str, list[dict[str, Any]]] = {}
+    for messages in (json.loads(body)["messages"] for body in sent):
+        number, _, _ = messages[0]["content"].partition(" ")
+        before = talks.get(number, [])[:-1]
+        assert messages[: len(before)] == before
+        assert number not in talks or len(messages) == len(before) + 3
+        talks[number] = messages
+    assert len(talks) > scenarios.TOGETHER
 
 
 def test_each_goal_names_a_measurement_that_there_is() -> None:

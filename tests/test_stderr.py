@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 import os
@@ -200,3 +201,73 @@ def test_record_that_cannot_be_formatted_waits_for_the_reader_and_shows_no_argum
     log(pipe.log, "two")
     said = "app.py:7: a record of 'app' that cannot be written: 'in %d' (TypeError)\n"
     assert pipe.until_read("two\n") == f"{said}two\n"
+
+
+def turn_ended(pipe: Pipe, text: str, name: str = "sayso.turn") -> None:
+    pipe.log.handle(logging.LogRecord(name, logging.INFO, "", 0, text, (), None))
+
+
+def test_lines_of_turns_that_end_in_one_round_of_a_loop_leave_in_one_write(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[bytes] = []
+
+    def write(number: int, data: bytes) -> int:
+        writes.append(data)
+        return real(number, data)
+
+    real = os.write
+    monkeypatch.setattr(os, "write", write)
+
+    async def turns() -> None:
+        for number in range(3):
+            turn_ended(pipe, f"turn {number}")
+        assert not writes
+        await asyncio.sleep(0)
+
+    asyncio.run(turns())
+    assert writes == [b"turn 0\nturn 1\nturn 2\n"]
+    for number in range(3):
+        turn_ended(pipe, f"without a loop {number}")
+    assert len(writes) == 4
+
+
+def test_lines_of_turns_keep_their_place_among_others(pipe: Pipe) -> None:
+    async def turns() -> None:
+        turn_ended(pipe, "first")
+        turn_ended(pipe, "second", name="sayso.approvals")
+        assert pipe.read() == "first\nsecond\n"
+        for _ in range(30):
+            turn_ended(pipe, "x" * 200)
+        assert len(pipe.read()) > 2000
+
+    asyncio.run(turns())
+
+
+def test_a_loop_that_is_blocked_does_not_hold_the_lines_of_others(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stderr, "_LONG", 0.0)
+
+    async def turns() -> None:
+        turn_ended(pipe, "first")
+        other = threading.Thread(target=asyncio.run, args=(another(),))
+        other.start()
+        other.join()
+        assert pipe.read() == "first\nsecond\n"
+
+    async def another() -> None:
+        turn_ended(pipe, "second")
+
+    asyncio.run(turns())
+
+
+def test_lines_whose_loop_has_gone_are_written_at_the_end(pipe: Pipe) -> None:
+    loop = asyncio.new_event_loop()
+    asyncio._set_running_loop(loop)
+    turn_ended(pipe, "last")
+    asyncio._set_running_loop(None)
+    loop.close()
+    assert pipe.read() == ""
+    pipe.log.flush()
+    assert pipe.read() == "last\n"

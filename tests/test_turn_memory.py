@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import sys
 import tracemalloc
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +17,7 @@ from sayso.testing import served
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.scenarios import OUTCOMES
+from benchmarks.scenarios import NUMBER, OUTCOMES
 from benchmarks.servers.sayso_server import AnswerModel, reads
 
 MOST = 1_500_000
@@ -28,8 +29,11 @@ def test_turn_of_62_kb_allocates_at_most_a_megabyte_and_a_half(agent: Any) -> No
     with served(agent) as server:
         client = http.client.HTTPConnection(urlsplit(server.url).netloc)
 
+        numbers = count()
+
         def turn() -> None:
-            client.request("POST", "/api/chat", OUTCOMES, {"content-type": "application/json"})
+            body = OUTCOMES.replace(NUMBER, b"%06d" % next(numbers))
+            client.request("POST", "/api/chat", body, {"content-type": "application/json"})
             reply = client.getresponse()
             assert b"all running" in reply.read() and reply.status == 200
 

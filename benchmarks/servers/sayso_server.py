@@ -175,6 +175,5 @@ if __name__ == "__main__":
         host="127.0.0.1",
         port=int(sys.argv[1]),
         state_dir=".",
-        log_level="warning",
-        **given,
+        **{"log_level": "warning", **given},
     )

@@ -86,7 +86,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.stream = stream_of(self.model, self.code)
-        if self.observers.counts or self.observers.model_call:
+        if self.observers.model_call:
             stream = self.stream or partial(events_later, model=self.model, code=self.code)
             self.stream = observed_stream(self.observers, self.model, stream, self.price)
         # Computed once: the plugins of a service do not change, and each turn asks.

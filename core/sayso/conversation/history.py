@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from sayso.conversation.approvals import command_input, stated_ids
 from sayso.conversation.attachments import attached, attachment
@@ -39,6 +39,7 @@ from sayso.models import (
     dump_turns,
     load_turns,
 )
+from sayso.wire.histories import History
 from sayso.wire.messages import (
     Approval,
     Command,
@@ -51,17 +52,23 @@ from sayso.wire.messages import (
 
 
 def model_turns(
-    messages: Sequence[Message], found: Decided, references: Sequence[str], prefix: str
+    messages: Sequence[Message],
+    found: Decided,
+    references: Sequence[str],
+    prefix: str,
+    history: History | None = None,
 ) -> list[Turn]:
     """The turns for an `Ask`: alternating, first and last a user's, each call answered once.
 
     `references` are the prefix digests of the messages as received; `prefix` is the digest of the
     model, system prompt, context and tools. Provider blocks are sent verbatim if `bound_to` returns
     the same digest for everything before them as when they were made; data bound to its model alone
-    is always sent.
+    is always sent. `history` has the first of the messages, if they were read before.
     """
-    if not found.rows and not found.turns and (turns := _texts(messages)):
-        return turns
+    if not found.rows and not found.turns:
+        turns = _continued(messages, history) if history is not None else None
+        if turns := turns or _texts(messages):
+            return turns
     return _Builder(messages, found, references, prefix).build()
 
 
@@ -94,6 +101,66 @@ def _texts(messages: Sequence[Message]) -> list[Turn] | None:
         turns.append(Turn(role, [Text(message.content)]))
         role = "assistant" if role == "user" else "user"
     return turns if role == "assistant" else None
+
+
+class _Shown(NamedTuple):
+    """The first messages of a conversation, `length` of them, as the model gets them, ending with a
+    text of the assistant's, and the calls in them."""
+
+    length: int
+    turns: Sequence[Turn]
+    called: Set[str]
+
+
+_NOTHING_SHOWN = _Shown(0, (), frozenset())
+
+
+def _continued(messages: Sequence[Message], history: History) -> list[Turn] | None:
+    """The turns of a conversation whose history was shown before; None if later messages may change
+    the turns of that history."""
+    shown: _Shown | None = history.shown
+    if shown is None:
+        before = history.before or _NOTHING_SHOWN
+        shown = history.shown = _more_shown(before, history.messages) or _NOTHING_SHOWN
+    if not shown.length:
+        return None
+    newest = messages[-1]
+    if newest.data is None and newest.content.strip() and len(messages) == shown.length + 1:
+        more = [Turn("user", [Text(newest.content)])]
+    elif (added := _added(shown, messages)) is not None:
+        more = paired(added[0])
+    else:
+        return None
+    # Each request gets lists of its own: a model that changes them, although it should not, changes
+    # none of later requests.
+    return [Turn(turn.role, [*turn.blocks]) for turn in shown.turns] + more
+
+
+def _more_shown(before: _Shown, messages: Sequence[Message]) -> _Shown | None:
+    if not all(m.data is None or _is_settled(m.data) for m in messages[before.length :]):
+        return None
+    added = _added(before, messages)
+    if added is None or added[0][-1].role != "assistant":
+        return None
+    out, called = added
+    # The last turn is the answer of a user, which `paired` adds; it is left out.
+    return _Shown(len(messages), (*before.turns, *paired(out)[:-1]), called)
+
+
+def _is_settled(data: Data) -> bool:
+    """Whether no later message says more of what these data state."""
+    stated = data.cmds, data.executed_cmds, data.tool_calls, data.approvals
+    return not any(stated) and not data.executed_approvals
+
+
+def _added(shown: _Shown, messages: Sequence[Message]) -> tuple[list[Turn], Set[str]] | None:
+    """The turns of the messages behind those that were shown, before they are paired, and all calls
+    so far; None if these turns are to be joined with the last one before them."""
+    builder = _Builder(messages[shown.length :], Decided(), (), "", called={*shown.called})
+    out = builder.unpaired()
+    if not out or (shown.length and out[0].role != "user"):
+        return None
+    return out, builder.called
 
 
 _AnyCall = ToolCall | Approval | ExecutedToolCall | ExecutedApproval | Proposal
@@ -137,11 +204,14 @@ class _Builder:
     to."""
 
     def build(self) -> list[Turn]:
+        return self._verbatim(paired(self.unpaired()))
+
+    def unpaired(self) -> list[Turn]:
         self._look()
         for turn in sorted(self.found.turns.values(), key=lambda t: t.created):
             if turn.transcript:
                 self.places.setdefault(self._place(turn), []).append(turn)
-        self.called = {id_ for t in self.found.turns.values() for id_ in t.calls if t.transcript}
+                self.called.update(turn.calls)
         self.known = KnownOutcomes(self.messages, self.found)
         for choice, row in self.found.chosen:
             if not choice.copy:
@@ -156,7 +226,7 @@ class _Builder:
                 self._user(index, message)
         for turn in self.places.get(len(self.messages), []):
             self._suspended(turn, len(self.messages))
-        return self._verbatim(paired(self.out))
+        return self.out
 
     def _look(self) -> None:
         """Make the indexes for looking up calls: a long conversation has thousands."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -20,8 +20,9 @@ from sayso.hosting.repeats import KEY, Attempt
 from sayso.http.disconnect import DisconnectWatch
 from sayso.http.ndjson import stream_reply
 from sayso.turns.output import Gathered
-from sayso.wire.chat import parse_request, reply_json
+from sayso.wire.chat import continued_request, reply_json
 from sayso.wire.failures import Failure
+from sayso.wire.histories import Histories
 from sayso.wire.json_bytes import dump_json
 from sayso.wire.messages import ChatRequest
 from sayso.workers import per_loop
@@ -37,6 +38,13 @@ LONG = 64 * 2**10
 _ROUNDS = 3
 """Rounds of the event loop between two long bodies: enough to read, run and answer a short
 request."""
+
+
+@cache
+def _histories(nesting: int) -> Histories:
+    """Those of all bodies that are read with these limits."""
+    return Histories()
+
 
 _PLAIN = {b"", b"identity", b"chunked"}
 JSON = (b"content-type", b"application/json")
@@ -164,6 +172,10 @@ class ChatEndpoint:
         self.errors = errors
         self.deprecated = deprecated
         self.cancels = host.config.server.on_disconnect == "cancel"
+        # Code that gets the messages may change them.
+        shares = host.agent.function is None
+        shares = shares and not host.plugins.implementations("intercept_request")
+        self.histories = _histories(host.config.limits.nesting) if shares else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI)."""
@@ -208,8 +220,9 @@ class ChatEndpoint:
     ) -> tuple[ChatRequest, Caller]:
         """The request and its caller with the address; raises RequestError."""
         limits = self.host.config.limits
-        request = parse_request(
+        request = continued_request(
             body,
+            self.histories,
             messages=limits.messages,
             nesting=limits.nesting,
             values=limits.values,

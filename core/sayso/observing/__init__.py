@@ -23,7 +23,8 @@ class TurnBegan:
     """A turn begins: one request, over any protocol.
 
     `id` is random, 16 hex digits. `conversation` is the id of the conversation, empty in its first
-    turns. `request` is the body as it was received: it may hold secrets.
+    turns. `request` is the body as it was received: it may hold secrets, and an observer must
+    not change it.
     """
 
     id: str

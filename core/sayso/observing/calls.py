@@ -49,8 +49,6 @@ def observed_stream(
         finally:
             usage = reply.usage if reply is not None else Usage()
             cost = price(model.provider, name, usage) if price and reply is not None else None
-            if (tally := current.get()) is not None:
-                tally.asked(usage, cost)
             if ended is not None:
                 ended(ModelCallEnded(perf_counter() - start, first, reply, error, cost))
             if (close := getattr(inner, "aclose", None)) is not None:
@@ -87,6 +85,12 @@ class ObservedGate(Gate):
         begin: Callable[[], None] | None = None,
     ) -> Outcome:
         """Run `tool` as a gate does."""
+        if (tally := current.get()) is not None:
+            tally.tool_calls += 1
+        if self._observers.tool_call is None:
+            return await super().run(
+                tool, input, session, context, grant, late, place, call_id, until
+            )
         row = grant.proposal if grant else None
         began = _began(row.id if row else call_id, "tool_call", tool.name, input, row, context)
         how = (grant, late, place, call_id, until, begin)
@@ -105,6 +109,8 @@ async def observed_command(
     observers: Observers, row: Proposal, context: RequestContext, work: Awaitable[Outcome]
 ) -> Outcome:
     """The outcome of an approved command."""
+    if (tally := current.get()) is not None:
+        tally.tool_calls += 1
     began = _began(row.id, "command", row.name, row.input, row, context)
     return await observed_call(observers, began, work)
 
@@ -113,8 +119,6 @@ async def observed_call(
     observers: Observers, began: ToolCallBegan, work: Awaitable[Outcome]
 ) -> Outcome:
     """The outcome of `work`, which is observed."""
-    if (tally := current.get()) is not None:
-        tally.tool_calls += 1
     ended = observers.tool_call(began) if observers.tool_call else None
     start = perf_counter()
     if ended is None:

@@ -28,6 +28,9 @@ logger = logging.getLogger("sayso.observers")
 _TRACEPARENT = 55
 
 
+NOTHING_USED = Usage()
+
+
 class Named(NamedTuple):
     """An observer with the name of its plugin."""
 
@@ -46,9 +49,11 @@ class Tally:
         self.usage = Usage()
         self.prices: list[float] = []
 
-    def asked(self, usage: Usage, price: float | None) -> None:
+    def asked(self, usage: Usage | None, price: float | None) -> None:
         """Count a call of the model."""
         self.model_calls += 1
+        if usage is None or usage == NOTHING_USED:
+            return
         had = self.usage
         self.usage = Usage(
             had.input_tokens + usage.input_tokens,

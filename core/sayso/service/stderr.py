@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import select
@@ -19,6 +20,11 @@ LINES = 1000
 """Most records queued for a reader; of further ones only the number is logged."""
 LINGER = 1.0
 """Seconds that the end of the process waits for them."""
+_TURNS = "sayso.turn"
+_ROUND = 3000
+"""Most characters of the lines that one round of an event loop gathers."""
+_LONG = 0.05
+"""Seconds after which they are written at the next line, whatever their loop does."""
 
 
 class StandardError(logging.StreamHandler[TextIO]):
@@ -37,6 +43,8 @@ class StandardError(logging.StreamHandler[TextIO]):
         super().__init__()
         self.setLevel(level)
         self.setFormatter(JsonFormatter() if as_json else LineFormatter(NAMED if named else BARE))
+        self._round: list[str] = []
+        self._since = 0.0
         self._waiting: deque[bytes] = deque()
         self._lost = 0
         self._writer: threading.Thread | None = None
@@ -45,7 +53,41 @@ class StandardError(logging.StreamHandler[TextIO]):
         """Write `record` now, or after the queued ones."""
         # If other code has closed standard error, the code that logs must not fail.
         with suppress(Exception):
-            self._write(self.format(record) + self.terminator)
+            line = self.format(record) + self.terminator
+            # A write lets other threads have the interpreter. The lines of turns that end in the
+            # same round of an event loop leave together, or before the next line of anybody else.
+            of_turn = record.name == _TURNS and record.levelno == logging.INFO
+            if not (of_turn and self._gathered(line)):
+                self._write_round()
+                self._write(line)
+
+    def _gathered(self, line: str) -> bool:
+        """Keep the line for the end of the loop's round, if there is a loop, and room."""
+        if self._waiting or sum(map(len, self._round)) + len(line) > _ROUND:
+            return False
+        if self._round:
+            if monotonic() - self._since > _LONG:
+                return False
+        else:
+            try:
+                asyncio.get_running_loop().call_soon(self._end_round)
+            except RuntimeError:
+                return False
+            self._since = monotonic()
+        self._round.append(line)
+        return True
+
+    def _end_round(self) -> None:
+        assert self.lock is not None
+        with self.lock, suppress(Exception):
+            self._write_round()
+
+    def _write_round(self) -> None:
+        lines, self._round = self._round, []
+        # Records that wait for a reader are counted one by one.
+        for text in lines if self._waiting else ["".join(lines)]:
+            if text:
+                self._write(text)
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of `record`; if it cannot be formatted, the place where it was made."""
@@ -72,7 +114,8 @@ class StandardError(logging.StreamHandler[TextIO]):
             self._keep(data)
 
     def flush(self) -> None:
-        """Wait a moment for the queued records to be read."""
+        """Write the lines of this round, and wait a moment for the queued records to be read."""
+        self._end_round()
         end = monotonic() + LINGER
         while self._waiting and monotonic() < end:
             sleep(0.01)

@@ -13,12 +13,20 @@ from sayso.decisions.deed import requester
 from sayso.decisions.settling import Edits
 from sayso.engine import Engine, Slot
 from sayso.ledger.choices import Choice, Conversation, Decided, Requester
+from sayso.trees import copied
 from sayso.turns.output import Output
 from sayso.turns.plan import Asking
 from sayso.wire.chat import know_secrets
 from sayso.wire.events import AgentEvent, ConversationStarted, MessageAdded
 from sayso.wire.masking import Secrets
-from sayso.wire.messages import ChatRequest, Message, PlatformContext, platform_of, said_in
+from sayso.wire.messages import (
+    ChatRequest,
+    Message,
+    PlatformContext,
+    history_of,
+    platform_of,
+    said_in,
+)
 
 
 class Request(NamedTuple):
@@ -114,9 +122,14 @@ async def started(request: Request, out: Output) -> None:
         await request.fire(ConversationStarted())
 
 
-async def platform_in(engine: Engine, more: Sequence[Message]) -> PlatformContext:
+async def platform_in(
+    engine: Engine, received: ChatRequest, more: Sequence[Message]
+) -> PlatformContext:
     """The platform context, whose secrets are then known to masking."""
     platform = platform_of(more)
+    if history_of(received) is not None:
+        newest = received.messages[-1].platform_context
+        platform = platform if platform is newest else platform.model_copy(deep=True)
     if platform.kubeconfig or platform.aws_credentials:
         bounds = engine.limits.secrets, engine.limits.secrets_size
         if not platform.are_known(*bounds):
@@ -140,7 +153,10 @@ def request_of(
     `more` are those of its messages that carry more than text.
     """
     messages = received.messages
-    session = Session(session_in(more) if more else None, nesting=engine.limits.nesting)
+    stated = session_in(more) if more else None
+    if stated and history_of(received) is not None:
+        stated = copied(stated)
+    session = Session(stated, nesting=engine.limits.nesting)
     context = RequestContext(
         platform=platform,
         request_fields=caller.request_fields or {},

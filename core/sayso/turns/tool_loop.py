@@ -28,11 +28,13 @@ from sayso.models import (
     ToolDefinition,
     ToolStart,
     Turn,
+    Usage,
     bound_to_model,
     unused_id,
 )
 from sayso.models.calling import events_of
 from sayso.models.usage import called
+from sayso.observing.observers import current
 from sayso.turns.ending import Answer, suspended
 from sayso.turns.journal import Noted, reply_of
 from sayso.turns.output import Output
@@ -40,6 +42,7 @@ from sayso.turns.request import Request
 from sayso.turns.tool_calls import RequestedCalls
 from sayso.wire.events import IntermittentUpdate, ModelCalled, StopReason, TextDelta
 from sayso.wire.masking import hidden_trace
+from sayso.wire.messages import history_of
 from sayso.workers import cancelled_here, let_cancel
 from sayso.workers.running import Running
 
@@ -67,7 +70,10 @@ async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
     prefix = _prefix(request, system, context, tools) if settled.decided.turns else ""
     if any(message.data and message.data.model_extra for message in request.seen.messages):
         checked(request.seen.messages, engine.model, limits.attachment_hosts)
-    turns = model_turns(request.seen.messages, settled.decided, request.references, prefix)
+    seen = request.seen
+    turns = model_turns(
+        seen.messages, settled.decided, request.references, prefix, history_of(seen)
+    )
     transcript: list[Turn] = []
     used: dict[str, int] = {}
     made = 0
@@ -162,16 +168,27 @@ async def _counted(request: Request, ask: Ask, cancelled: Set[Running[Any]], out
     try:
         events = engine.stream(ask) if engine.stream else await events_of(model, ask, engine.code)
         reply = await _reply(request, events, cancelled, out)
-    except ModelError as error:
-        took = time.monotonic() - begin
-        await request.fire(ModelCalled(model.provider, name, took, error=error.kind))
+    except BaseException as error:
+        _count(None, None)
+        if isinstance(error, ModelError):
+            took = time.monotonic() - begin
+            await request.fire(ModelCalled(model.provider, name, took, error=error.kind))
         raise
     if reply.usage.output_tokens or reply.usage.input_tokens:
         took = time.monotonic() - begin
         call = called(model.provider, name, reply, took, engine.price)
+        _count(reply.usage, call.price)
         out.model_called(call)
         await request.fire(call)
+    else:
+        _count(reply.usage, None)
     return reply
+
+
+def _count(usage: Usage | None, price: float | None) -> None:
+    """Count a call of the model for the log; without `usage` it failed."""
+    if (tally := current.get()) is not None:
+        tally.asked(usage, price)
 
 
 async def _computed(request: Request, context: Callable[..., Any]) -> str:

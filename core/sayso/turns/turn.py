@@ -63,7 +63,7 @@ async def run_turn(
     # Keep the await chain short: every level is resumed once per streamed chunk.
     slot = engine.slots.take_now() or await engine.slots.take()
     try:
-        platform = await platform_in(engine, more) if more else None
+        platform = await platform_in(engine, received, more) if more else None
         secrets = platform.secrets() if platform is not None else NO_SECRETS
         out = Output(sink, held=engine.holds, secrets=secrets, limit=engine.limits.reply)
         request = request_of(engine, received, more, platform, caller, slot, out, involved=involved)

@@ -12,6 +12,15 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from sayso.errors import InvalidRequest, MessagesMissing
 from sayso.wire.events import Done, Event, StopReason, TextDelta, fold
+from sayso.wire.histories import (
+    LEAST,
+    Continued,
+    Histories,
+    History,
+    end_of,
+    opening,
+    rest,
+)
 from sayso.wire.json_bytes import (
     BodyReader,
     check,
@@ -28,12 +37,14 @@ from sayso.wire.messages import (
     Approval,
     ChatRequest,
     Command,
+    Message,
     PlatformContext,
     ToolCall,
     beyond_text,
 )
 
 _request = BodyReader(ChatRequest)
+_continued = BodyReader(Continued)
 _MISSING = ["body", "messages"]
 _TEXT_ALONE = frozenset({"role", "content", "timestamp"})
 """The message fields that contain only text; the models check them in full."""
@@ -51,10 +62,77 @@ def parse_request(
     Raises MessagesMissing when the body is an object without `messages`, and InvalidRequest with
     one item for each wrong field otherwise; neither repeats a value of the body.
     """
+    return continued_request(body, None, messages=messages, nesting=nesting, values=values)
+
+
+def continued_request(
+    body: bytes | str,
+    histories: Histories | None,
+    *,
+    messages: int,
+    nesting: int,
+    values: int,
+) -> ChatRequest:
+    """The same, with the messages that are in `histories` from there; nobody may change them."""
     body = unmarked(body)
     check_size(body, values)
+    if histories is None or len(body) < LEAST or isinstance(body, str):
+        return _whole(body, messages, nesting)
+    history, keep = histories.find(body)
+    if history is not None and (request := _behind(body, history, nesting, histories)):
+        check_messages(request, messages)
+        return request
+    request = _whole(body, messages, nesting)
+    known = request.messages[:-1]
+    if keep and known and (begin := opening(body)) and (end := end_of(body, begin, len(known))):
+        history = History(body[:end], known, decides=_decides(known))
+        histories.keep(history)
+        request.__dict__["_history"] = history
+    return request
+
+
+def _whole(body: bytes | str, messages: int, nesting: int) -> ChatRequest:
+    request = _read(_request, body, nesting)
+    check_messages(request, messages)
+    if _decides(request.messages):
+        refuse_doubled(body)
+    return request
+
+
+def _behind(
+    body: bytes, history: History, nesting: int, histories: Histories
+) -> ChatRequest | None:
+    """The request that continues the history; None if it has to be read as a whole, as has one that
+    is refused."""
+    text = rest(body, history)
+    if text is None:
+        return None
     try:
-        request = _request.read(body)
+        request = _read(_continued, text, nesting)
+        more = request.messages
+        decides = _decides(more)
+        if decides or history.decides:
+            # The names of a history that decides were looked at before.
+            refuse_doubled(text if history.decides else body)
+    except InvalidRequest:
+        return None
+    if "messages" in (request.__pydantic_extra__ or ()):
+        return None
+    messages = [*history.messages, *more]
+    if len(more) > 1 and (end := end_of(text, text.index(b"[") + 1, len(more) - 1)):
+        raw = body[: len(body) - len(text) + end]
+        decides = history.decides or (decides and _decides(more[:-1]))
+        known = History(raw, messages[:-1], decides=decides, before=history.shown)
+        histories.keep(known, history)
+        history = known
+    request.__dict__["messages"] = messages
+    request.__dict__["_history"] = history
+    return request
+
+
+def _read(reader: BodyReader[Any], body: bytes | str, nesting: int) -> ChatRequest:
+    try:
+        request: ChatRequest = reader.read(body)
     except InvalidRequest as refused:
         _refuse_non_finite(body)
         if any(item["loc"] == _MISSING and item["type"] == "missing" for item in refused.items):
@@ -66,15 +144,12 @@ def parse_request(
     except InvalidRequest:
         _refuse_non_finite(body)
         raise
-    check_messages(request, messages)
-    if _decides(request):
-        refuse_doubled(body)
     return request
 
 
-def _decides(request: ChatRequest) -> bool:
+def _decides(messages: Sequence[Message]) -> bool:
     items: list[ToolCall | Approval | Command] = []
-    for message in beyond_text(request.messages):
+    for message in beyond_text(messages):
         if (data := message.data) is not None:
             items += [*data.stated, *data.cmds]
     return any(item.execute or item.rejection_reason for item in items)

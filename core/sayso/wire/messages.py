@@ -378,6 +378,11 @@ def beyond_text(messages: Sequence[Message]) -> list[Message]:
     return [m for m in messages if m.data is not None or m.platform_context is not None]
 
 
+def history_of(request: ChatRequest) -> Any:
+    """The `History` with which the request begins, if it shares one with other requests."""
+    return request.__dict__.get("_history")
+
+
 def said_in(messages: Sequence[Message]) -> list[tuple[str, str]]:
     """Role and content of each message."""
     return [(m.role, m.content) for m in messages]
