@@ -167,6 +167,11 @@ class Journal(Protocol):
         """Note something; it is kept when this returns."""
         ...
 
+    @property
+    def lease(self) -> float:
+        """The seconds after a note within which no other attempt takes the request over."""
+        ...
+
 
 class Caller(NamedTuple):
     """The caller of a request: the protocol, the principal, the address.

@@ -97,6 +97,7 @@ class Gate:
         place: Place | None = None,
         call_id: str = "",
         until: float = math.inf,
+        begin: Callable[[], None] | None = None,
     ) -> Outcome:
         """Run `tool` once and return its outcome.
 
@@ -106,7 +107,8 @@ class Gate:
         and in its `place`. If it does not start in the grant's time, or by `until` (monotonic
         seconds), CallNotStarted is raised. If it has started and no timeout ends it, NotEnded is
         raised then. `late` is called with the real outcome of a call that was abandoned as
-        INDETERMINATE, or raised NotEnded. `call_id` is the model's id of a call without a grant.
+        INDETERMINATE, or raised NotEnded. A call without a grant has the model's id `call_id`;
+        `begin` is called directly before its tool, and may raise CallNotStarted.
         """
         stated = context.stated_platform
         secrets = stated.secrets() if stated is not None else ()
@@ -135,10 +137,12 @@ class Gate:
         if full:
             return _full(tool)
         if tool.timeout is not None:
-            run = _Run(tool, None, secrets, self.output_limit, start, watched)
+            run = _Run(tool, None, secrets, self.output_limit, start, watched, begin)
             bound = _bound(tool, partial(called, run.begin), watched, run.own)
             call = self.code.call(bound, watched=watched)
             return await self._timed(run, call, late, math.inf)
+        if begin is not None:
+            called = partial(called, begin)
         # A call that cannot be abandoned needs no task of its own.
         try:
             if tool.is_async and may_block_here():
@@ -212,12 +216,15 @@ class _Run:
     output_limit: int
     start: float
     watched: Watched
+    before: Callable[[], None] | None = None
     started: bool = False
     own: list[asyncio.Task[Any]] = field(default_factory=list)
     """The task of an async tool, once that has started."""
 
     def begin(self) -> None:
         """Count the time from here, because the next step is the tool."""
+        if self.before is not None:
+            self.before()
         self.start, self.started = time.perf_counter(), True
 
     def left(self, until: float) -> float:

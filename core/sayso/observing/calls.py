@@ -84,11 +84,13 @@ class ObservedGate(Gate):
         place: Place | None = None,
         call_id: str = "",
         until: float = math.inf,
+        begin: Callable[[], None] | None = None,
     ) -> Outcome:
         """Run `tool` as a gate does."""
         row = grant.proposal if grant else None
         began = _began(row.id if row else call_id, "tool_call", tool.name, input, row, context)
-        work = super().run(tool, input, session, context, grant, late, place, call_id, until)
+        how = (grant, late, place, call_id, until, begin)
+        work = super().run(tool, input, session, context, *how)
         return await observed_call(self._observers, began, work)
 
 

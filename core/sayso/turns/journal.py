@@ -10,8 +10,10 @@ the ledger has the rest.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sayso.context import Journal
@@ -20,6 +22,7 @@ from sayso.conversation.hidden import hidden_turns
 from sayso.decisions.execution import change_of, state_of
 from sayso.ledger import OPEN, Proposal
 from sayso.ledger.choices import unknown_outcome
+from sayso.ledger.claims import CallNotStarted, boottime, margin
 from sayso.models import (
     Attachment,
     Call,
@@ -114,14 +117,24 @@ class Noted:
         await self._journal.note(self._name(call), json.dumps({"ids": ids}))
 
     async def run(
-        self, call: Call, tool: Tool[..., Any], run: Callable[[], Awaitable[Result]]
+        self,
+        call: Call,
+        tool: Tool[..., Any],
+        run: Callable[[Callable[[], None]], Awaitable[Result]],
     ) -> Result:
-        """The result of the call by `run`, noted."""
+        """The result of the call by `run`, noted. `run` gets the step before the tool, which raises
+        CallNotStarted if another attempt may have reported the outcome as unknown by then."""
         name, request = self._name(call), self._request
-        if not _repeatable(tool):
-            await self._journal.note(name, _STARTED)
         before = state_of(request.session)
-        result = await run()
+        while True:
+            until = boottime() + self._journal.lease - margin(self._journal.lease)
+            if not _repeatable(tool):
+                await self._journal.note(name, _STARTED)
+            try:
+                result = await run(partial(_begin, math.inf if _repeatable(tool) else until))
+                break
+            except CallNotStarted:
+                continue
         kept = {
             "turn": dump_turns([Turn("user", [replace(result, call_id=""), *result.attachments])]),
             "session": change_of(before, request.session, request.secrets),
@@ -152,6 +165,11 @@ class Noted:
     def _name(self, call: Call) -> str:
         # By its place in the reply: its id is the model's text, and may hold a secret.
         return _name(self._number, self._calls.index(call))
+
+
+def _begin(until: float) -> None:
+    if boottime() > until:
+        raise CallNotStarted
 
 
 def _repeatable(tool: Tool[..., Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -113,14 +113,16 @@ class RequestedCalls:
             return await self._result(call, tool)
         return await self.noted.run(call, tool, partial(self._result, call, tool))
 
-    async def _result(self, call: Call, tool: Tool[..., Any]) -> Result:
+    async def _result(
+        self, call: Call, tool: Tool[..., Any], begin: Callable[[], None] | None = None
+    ) -> Result:
         request = self.request
         if self.out.shows_status:
             words = f"Running {tool.name}"
             content = {"kind": "tool_call", "tool": tool.name, "id": call.id}
             self.out.update(IntermittentUpdate(words, content), words)
         outcome = await request.engine.gate.run(
-            tool, call.input, request.session, request.context, call_id=call.id
+            tool, call.input, request.session, request.context, call_id=call.id, begin=begin
         )
         if request.engine.events_on:
             await self._fire_executed(call, outcome)

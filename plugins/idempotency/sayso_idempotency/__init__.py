@@ -106,7 +106,9 @@ class _Repeats:
         """The attempt to answer this request, or the recorded answer."""
         agent, principal = self._host.agent.id, caller.principal
         who = b"" if principal is None else b"p" + principal.encode()
-        key = rows.digest(agent.encode(), who, _key(values))
+        tenant = principal.tenant if isinstance(principal, Principal) else None
+        where = [] if tenant is None else [tenant.encode()]
+        key = rows.digest(agent.encode(), who, _key(values), *where)
         owner = token_hex(8)
         work = partial(
             rows.claim,

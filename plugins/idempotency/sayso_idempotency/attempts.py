@@ -58,6 +58,11 @@ class Journal:
         """The note of an earlier attempt."""
         return self._kept.get(_name(name))
 
+    @property
+    def lease(self) -> float:
+        """The seconds after a note within which no other attempt takes over."""
+        return rows.LEASE
+
     async def note(self, name: str, text: str) -> None:
         """Note something; raises InProgress if another attempt has taken over meanwhile."""
         attempt = self._attempt

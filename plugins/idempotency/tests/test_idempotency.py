@@ -14,9 +14,21 @@ from typing import Any
 
 import pytest
 
-from sayso import Agent, Call, Caller, LocalShell, ModelError, Plugin, Session, hookimpl, tool
+from sayso import (
+    Agent,
+    Call,
+    Caller,
+    LocalShell,
+    ModelError,
+    Plugin,
+    Principal,
+    Session,
+    hookimpl,
+    tool,
+)
 from sayso.testing import Answer, Service, scripted, served, user
 from sayso_idempotency import rows
+from sayso_idempotency.attempts import InProgress, Journal
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
 
@@ -195,6 +207,20 @@ def test_keys_belong_to_their_principal(start: Start) -> None:
     assert replayed(ask(service, **ann))
 
 
+def test_keys_belong_to_their_tenant(start: Start) -> None:
+    repeats = start("One.").host.repeats
+    assert repeats is not None
+
+    def attempt(tenant: str) -> None:
+        caller = Caller("v2", Principal("ann", tenant=tenant))
+        asyncio.run(repeats.attempt([b"key"], [b"body"], caller))
+
+    attempt("acme")
+    attempt("other")
+    with pytest.raises(InProgress):
+        attempt("acme")
+
+
 def test_a_key_is_forgotten_after_its_time(start: Start) -> None:
     service = start("One.", "Two.", config=f'{CONFIG}[plugin.idempotency]\nkeep = "50ms"\n')
     assert ask(service).json()["content"] == "One."
@@ -334,6 +360,48 @@ def test_an_attempt_that_was_overtaken_notes_nothing() -> None:
     assert not rows.note(notes, "key", "slow", "two", "begun")
     rows.end(notes, "key", "slow", rows.Reply(200, [], "late"))
     assert isinstance(rows.claim(notes, "key", "r", "third", 60), rows.Running)
+
+
+@pytest.mark.parametrize("timeout", [None, 30])
+def test_a_call_that_was_reported_unknown_before_it_began_never_begins(
+    monkeypatch: pytest.MonkeyPatch, timeout: float | None
+) -> None:
+    monkeypatch.setattr(rows, "LEASE", 0.4)
+    monkeypatch.setattr(rows, "renew", lambda *args, **kwargs: None)
+    noted, again = threading.Event(), threading.Event()
+    note = Journal.note
+
+    async def stands_still(journal: Journal, name: str, text: str) -> None:
+        await note(journal, name, text)
+        if text == "started" and not noted.is_set():
+            noted.set()
+            await asyncio.to_thread(again.wait, 30)
+
+    monkeypatch.setattr(Journal, "note", stands_still)
+    runs: list[str] = []
+
+    @tool(timeout=timeout)
+    def send(to: str) -> str:
+        """Send a letter."""
+        runs.append(to)
+        return "sent"
+
+    agent = Agent(
+        name="desk",
+        model=scripted([Call("c", "send", {"to": "ann"})], "Nobody knows."),
+        tools=[send],
+    )
+    with served(agent, config=CONFIG) as service:
+        answers: list[Answer] = []
+        first = threading.Thread(target=lambda: answers.append(ask(service)))
+        first.start()
+        assert noted.wait(30)
+        threading.Event().wait(0.5)
+        assert ask(service).json()["content"] == "Nobody knows."
+        again.set()
+        first.join()
+    assert runs == []
+    assert answers[0].status == 409
 
 
 def test_what_was_proposed_or_granted_before_a_crash_is_not_proposed_again(
