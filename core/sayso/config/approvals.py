@@ -93,7 +93,7 @@ class ApprovalSettings(Section):
     principal of its tenant."""
     run: Literal["service", "caller"] = "service"
     """The starter of a call that was approved by somebody else than its caller: "service": the
-    service, if the call needs nothing of its caller's; "caller": only its caller, by sending the
+    service, if the call needs nothing from its client; "caller": only its caller, by sending the
     call back."""
     grants: bool = False
     """Whether persons may approve future calls by standing grants; needs [auth]."""
