@@ -289,6 +289,8 @@ def test_new_begins_anew_and_only_what_was_said_then_is_gone_on_with(folder: Pat
             person.shows("> ")
             person.keys("second\n")
             person.shows("Two.")
+            # The conversation is saved before the next prompt.
+            person.shows("> ")
         with terminal(command, folder) as person:
             person.shows("> second\n")
             person.shows("\n> ")

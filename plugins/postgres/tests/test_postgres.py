@@ -138,7 +138,8 @@ class Proxy:
                 if self.last_words and self.last_words in data:
                     flowing.clear()
                 flowing.wait(120)
-                if self.loses_commits and b"COMMIT" in data:
+                # A new connection sends "READ COMMITTED", which is no commit.
+                if self.loses_commits and b"COMMIT\0" in data:
                     self.loses_commits = False
                     # Before the server can answer: its reply must not overtake the loss.
                     source.shutdown(socket.SHUT_RDWR)
