@@ -244,3 +244,22 @@ def test_a_callable_gets_messages_of_its_own() -> None:
         for body in grown(5, 7, 9, 11):
             server.post("/api/chat", json.loads(body))
     assert seen == ["0 the p"] * 4
+
+
+def test_of_many_conversations_that_begin_alike_few_are_searched_for_their_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched = 0
+    end_of = requests.end_of
+
+    def counted(text: bytes, start: int, count: int) -> int:
+        nonlocal searched
+        searched += 1
+        return end_of(text, start, count)
+
+    monkeypatch.setattr(requests, "end_of", counted)
+    histories = Histories()
+    for number in range(module._ALIKE + 1 + 10 * module._CROWDED):
+        (body,) = grown(9)
+        parsed(body.replace(b"the pods", b"%d" % number), histories)
+    assert searched == module._ALIKE + 10

@@ -20,15 +20,19 @@ from sayso.wire.messages import ChatRequest, Message
 
 LEAST = 4 * 2**10
 """Bytes of the shortest body whose beginning is kept."""
-_KEY = 512
-"""Bytes at the beginning of a body by which its conversation is found."""
-_ALIKE = 4
+_KEY = LEAST
+"""Bytes at the beginning of a body by which its conversation is found. Many conversations begin
+with the same greeting or platform context; few of them are alike for as long as this."""
+_ALIKE = 16
 """Most conversations of the same first bytes."""
 _MOST = 4 * 2**20
 """Bytes of all beginnings in a process; with what was read from them they take about four times as
 much."""
 _LARGEST = _MOST // 8
 """Bytes of the largest one."""
+_CROWDED = 16
+"""If more are alike, one in so many is kept. To find where its messages end costs a fifth of a
+turn, and most would be pushed out before they go on."""
 _SEEN = 2**10
 """Most conversations that are remembered by their first bytes alone."""
 _OPENING = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*"messages"[ \t\n\r]*:[ \t\n\r]*\[[ \t\n\r]*')
@@ -74,11 +78,12 @@ class Histories:
     def __init__(self) -> None:
         self._kept: OrderedDict[int, list[History]] = OrderedDict()
         self._size = 0
+        self._crowded = 0
         self._lock = Lock()
 
     def find(self, body: bytes) -> tuple[History | None, bool]:
         """The longest history with which the body begins, and whether its own is to be kept."""
-        # A thousand of these bytes among the values of requests would cost a request of 62 KB a
+        # A thousand keys of bytes among the values of requests would cost a request of 62 KB a
         # twentieth.
         key = hash(body[:_KEY])
         with self._lock:
@@ -90,7 +95,10 @@ class Histories:
                 return None, False
             self._kept.move_to_end(key)
             found = [history for history in alike if body.startswith(history.raw)]
-        return max(found, key=_length, default=None), True
+            crowded = len(alike) == _ALIKE and not found
+            self._crowded += crowded
+            keep = not crowded or self._crowded % _CROWDED == 0
+        return max(found, key=_length, default=None), keep
 
     def keep(self, history: History, replaced: History | None = None) -> None:
         """Keep the history, in place of the one that it continues."""
