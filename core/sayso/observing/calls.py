@@ -87,14 +87,11 @@ class ObservedGate(Gate):
         """Run `tool` as a gate does."""
         if (tally := current.get()) is not None:
             tally.tool_calls += 1
+        work = super().run(tool, input, session, context, grant, late, place, call_id, until, begin)
         if self._observers.tool_call is None:
-            return await super().run(
-                tool, input, session, context, grant, late, place, call_id, until
-            )
+            return await work
         row = grant.proposal if grant else None
         began = _began(row.id if row else call_id, "tool_call", tool.name, input, row, context)
-        how = (grant, late, place, call_id, until, begin)
-        work = super().run(tool, input, session, context, *how)
         return await observed_call(self._observers, began, work)
 
 

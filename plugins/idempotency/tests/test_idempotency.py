@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -362,10 +363,15 @@ def test_an_attempt_that_was_overtaken_notes_nothing() -> None:
     assert isinstance(rows.claim(notes, "key", "r", "third", 60), rows.Running)
 
 
+@pytest.mark.parametrize("level", [logging.WARNING, logging.INFO], ids=["quiet", "counted"])
 @pytest.mark.parametrize("timeout", [None, 30])
 def test_a_call_that_was_reported_unknown_before_it_began_never_begins(
-    monkeypatch: pytest.MonkeyPatch, timeout: float | None
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    timeout: float | None,
+    level: int,
 ) -> None:
+    caplog.set_level(level, "sayso")
     monkeypatch.setattr(rows, "LEASE", 0.4)
     monkeypatch.setattr(rows, "renew", lambda *args, **kwargs: None)
     noted, again = threading.Event(), threading.Event()
