@@ -14,6 +14,7 @@ import pytest
 
 from programs import until
 from sayso.service import stderr
+from sayso.service.lines import BARE, LineFormatter, adding_fields
 from sayso.service.stderr import StandardError
 
 
@@ -207,7 +208,7 @@ def turn_ended(pipe: Pipe, text: str, name: str = "sayso.turn") -> None:
     pipe.log.handle(logging.LogRecord(name, logging.INFO, "", 0, text, (), None))
 
 
-def test_lines_of_turns_that_end_in_one_round_of_a_loop_leave_in_one_write(
+def test_lines_of_turns_that_end_at_about_one_time_leave_in_one_write(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writes: list[bytes] = []
@@ -222,8 +223,9 @@ def test_lines_of_turns_that_end_in_one_round_of_a_loop_leave_in_one_write(
     async def turns() -> None:
         for number in range(3):
             turn_ended(pipe, f"turn {number}")
+            await asyncio.sleep(0)
         assert not writes
-        await asyncio.sleep(0)
+        await asyncio.sleep(5 * stderr._SOON)
 
     asyncio.run(turns())
     assert writes == [b"turn 0\nturn 1\nturn 2\n"]
@@ -247,7 +249,7 @@ def test_lines_of_turns_keep_their_place_among_others(pipe: Pipe) -> None:
 def test_a_loop_that_is_blocked_does_not_hold_the_lines_of_others(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stderr, "_LONG", 0.0)
+    monkeypatch.setattr(stderr, "_SOON", 0.0)
 
     async def turns() -> None:
         turn_ended(pipe, "first")
@@ -260,6 +262,20 @@ def test_a_loop_that_is_blocked_does_not_hold_the_lines_of_others(
         turn_ended(pipe, "second")
 
     asyncio.run(turns())
+
+
+def test_a_line_that_is_made_later_has_the_fields_of_its_own_context(pipe: Pipe) -> None:
+    pipe.log.setFormatter(LineFormatter(BARE))
+
+    async def turns() -> None:
+        for number in range(2):
+            with adding_fields(request_id=str(number)):
+                turn_ended(pipe, "ended")
+        assert pipe.read() == ""
+
+    asyncio.run(turns())
+    pipe.log.flush()
+    assert pipe.read() == "ended request_id=0\nended request_id=1\n"
 
 
 def test_lines_whose_loop_has_gone_are_written_at_the_end(pipe: Pipe) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,9 +44,9 @@ class LogLines(Observer):
     def approval(self, change: ApprovalChange) -> None:
         """Log a decision, and the end of a run."""
         if change.event in _DECIDED:
-            approvals.info("call %s", change.event, extra=_decision(change))
+            _log(approvals, f"call {change.event}", _decision(change))
         elif change.event in _RAN:
-            approvals.info("call ended", extra=_run(change))
+            _log(approvals, "call ended", _run(change))
 
 
 @dataclass(slots=True)
@@ -96,7 +97,7 @@ class RefusedLines(Observer):
         level = logging.INFO if refusal.reason == "missing" else logging.WARNING
         protocol, reason, address = refusal.protocol, refusal.reason, refusal.address
         said = _given(protocol=protocol, reason=reason, count=count, address=address)
-        auth.log(level, "caller refused", extra=said)
+        _log(auth, "caller refused", said, level)
         # Elsewhere the next refusal tells the number.
         with suppress(RuntimeError):
             asyncio.get_running_loop().call_later(self._seconds, self._minute_over, refusal)
@@ -112,12 +113,24 @@ class RefusedLines(Observer):
             self._log(replace(refusal, address=None), count)
 
 
+def _log(
+    logger: logging.Logger, text: str, fields: Mapping[str, Any], level: int = logging.INFO
+) -> None:
+    """Log `text` with `fields`. The logger's own way takes twice the time: it searches the stack for
+    its caller, and its own attributes for each field."""
+    if logger.isEnabledFor(level):
+        record = logging.getLogRecordFactory()(logger.name, level, __file__, 0, text, (), None)
+        vars(record).update(fields)
+        logger.handle(record)
+
+
 def _turn_ended(began: TurnBegan, ended: TurnEnded) -> None:
     caller, usage = began.caller, ended.usage
     read = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
-    turns.info(
+    _log(
+        turns,
         "turn ended",
-        extra=_given(
+        _given(
             turn=began.id,
             protocol=caller.protocol,
             conversation=began.conversation,

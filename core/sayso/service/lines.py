@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import islice
+from time import localtime, strftime
 from typing import Any
 
 from sayso.addresses import without_credentials
@@ -21,8 +24,13 @@ ON = "  | "
 _TRACE = "\n%s"
 _SHOWN = (str, int, float)
 _WORD = re.compile("[^ \"'=]+")
+_NAME = re.compile("[A-Za-z0-9_.-]*")
+"""A text that can hold no address, and needs no quotes."""
+_json = json.JSONEncoder(ensure_ascii=False).encode
 LONGEST = 8192
 """Most characters of a value in JSON; a longer one is cut off, with a note."""
+_FIRST = len(vars(logging.makeLogRecord({})))
+"""Each record begins with as many attributes of its own; those of `extra` follow."""
 _OTHERS = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",
     "asctime",
@@ -61,7 +69,7 @@ class LineFormatter(logging.Formatter):
         """The text of `record`."""
         record.message, trace = _parts(record)
         if self.usesTime():
-            record.asctime = self.formatTime(record, self.datefmt)
+            record.asctime = f"{_second(int(record.created))},{int(record.msecs):03}"
         more = "".join(f" {name}={_word(value)}" for name, value in fields(record).items())
         head = one_line(self.formatMessage(record) + more)
         if record.exc_info and not record.exc_text:
@@ -95,7 +103,7 @@ class JsonFormatter(logging.Formatter):
         }
         if traces:
             line["exception"] = _cut(without_credentials("\n".join(traces)))
-        return json.dumps(line, ensure_ascii=False)
+        return _json(line)
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -103,10 +111,15 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
     `adding_fields`."""
     given = {
         name: value
-        for name, value in vars(record).items()
+        for name, value in islice(vars(record).items(), _FIRST, None)
         if name not in _OTHERS and isinstance(value, _SHOWN)
     }
     return {**(_context.get() or {}), **given}
+
+
+@lru_cache(2)
+def _second(created: int) -> str:
+    return strftime("%Y-%m-%d %H:%M:%S", localtime(created))
 
 
 def _utc(created: float) -> str:
@@ -122,7 +135,7 @@ def _value(value: object) -> object:
 
 def _word(value: object) -> str:
     """A value after its name; quoted if it is not a single word."""
-    if not isinstance(value, str):
+    if not isinstance(value, str) or _NAME.fullmatch(value):
         return str(value)
     text = str(_value(value))
     plain = _WORD.fullmatch(text) and text.isprintable()

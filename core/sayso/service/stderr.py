@@ -10,6 +10,7 @@ import stat
 import threading
 from collections import deque
 from contextlib import suppress
+from contextvars import Context, copy_context
 from time import monotonic, sleep
 from typing import TextIO
 
@@ -21,10 +22,10 @@ LINES = 1000
 LINGER = 1.0
 """Seconds that the end of the process waits for them."""
 _TURNS = "sayso.turn"
-_ROUND = 3000
-"""Most characters of the lines that one round of an event loop gathers."""
-_LONG = 0.05
-"""Seconds after which they are written at the next line, whatever their loop does."""
+_LINES = 12
+"""Most lines of turns that are written at once: a pipe takes 4 KB as a whole."""
+_SOON = 0.02
+"""Seconds after which they are written."""
 
 
 class StandardError(logging.StreamHandler[TextIO]):
@@ -43,7 +44,7 @@ class StandardError(logging.StreamHandler[TextIO]):
         super().__init__()
         self.setLevel(level)
         self.setFormatter(JsonFormatter() if as_json else LineFormatter(NAMED if named else BARE))
-        self._round: list[str] = []
+        self._turns: list[tuple[Context, logging.LogRecord]] = []
         self._since = 0.0
         self._waiting: deque[bytes] = deque()
         self._lost = 0
@@ -53,37 +54,37 @@ class StandardError(logging.StreamHandler[TextIO]):
         """Write `record` now, or after the queued ones."""
         # If other code has closed standard error, the code that logs must not fail.
         with suppress(Exception):
-            line = self.format(record) + self.terminator
-            # A write lets other threads have the interpreter. The lines of turns that end in the
-            # same round of an event loop leave together, or before the next line of anybody else.
+            # A write lets other threads have the interpreter, and twelve lines in a row take less
+            # time each than one alone. So the lines of turns wait a moment for each other. They are
+            # made before the next line of any other kind.
             of_turn = record.name == _TURNS and record.levelno == logging.INFO
-            if not (of_turn and self._gathered(line)):
-                self._write_round()
-                self._write(line)
+            if not (of_turn and self._gathered(record)):
+                self._write_turns()
+                self._write(self.format(record) + self.terminator)
 
-    def _gathered(self, line: str) -> bool:
-        """Keep the line for the end of the loop's round, if there is a loop, and room."""
-        if self._waiting or sum(map(len, self._round)) + len(line) > _ROUND:
+    def _gathered(self, record: logging.LogRecord) -> bool:
+        """Keep the record for a moment, if there are a loop and room."""
+        late = self._turns and monotonic() - self._since > 2 * _SOON
+        if self._waiting or late or len(self._turns) == _LINES:
             return False
-        if self._round:
-            if monotonic() - self._since > _LONG:
-                return False
-        else:
+        if not self._turns:
             try:
-                asyncio.get_running_loop().call_soon(self._end_round)
+                asyncio.get_running_loop().call_later(_SOON, self._end_turns)
             except RuntimeError:
                 return False
             self._since = monotonic()
-        self._round.append(line)
+        # The line has fields of its context.
+        self._turns.append((copy_context(), record))
         return True
 
-    def _end_round(self) -> None:
+    def _end_turns(self) -> None:
         assert self.lock is not None
         with self.lock, suppress(Exception):
-            self._write_round()
+            self._write_turns()
 
-    def _write_round(self) -> None:
-        lines, self._round = self._round, []
+    def _write_turns(self) -> None:
+        turns, self._turns = self._turns, []
+        lines = [context.run(self.format, record) + self.terminator for context, record in turns]
         # Records that wait for a reader are counted one by one.
         for text in lines if self._waiting else ["".join(lines)]:
             if text:
@@ -114,8 +115,8 @@ class StandardError(logging.StreamHandler[TextIO]):
             self._keep(data)
 
     def flush(self) -> None:
-        """Write the lines of this round, and wait a moment for the queued records to be read."""
-        self._end_round()
+        """Write the lines of turns, and wait a moment for the queued records to be read."""
+        self._end_turns()
         end = monotonic() + LINGER
         while self._waiting and monotonic() < end:
             sleep(0.01)
