@@ -116,8 +116,10 @@ class RefusedLines(Observer):
 def _log(
     logger: logging.Logger, text: str, fields: Mapping[str, Any], level: int = logging.INFO
 ) -> None:
-    """Log `text` with `fields`. The logger's own way takes twice the time: it searches the stack for
-    its caller, and its own attributes for each field."""
+    """Log `text` with `fields`.
+
+    The logger's own way takes twice the time: it searches the stack for its caller.
+    """
     if logger.isEnabledFor(level):
         record = logging.getLogRecordFactory()(logger.name, level, __file__, 0, text, (), None)
         vars(record).update(fields)

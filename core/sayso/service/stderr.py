@@ -55,8 +55,8 @@ class StandardError(logging.StreamHandler[TextIO]):
         # If other code has closed standard error, the code that logs must not fail.
         with suppress(Exception):
             # A write lets other threads have the interpreter, and twelve lines in a row take less
-            # time each than one alone. So the lines of turns wait a moment for each other. They are
-            # made before the next line of any other kind.
+            # time each than one alone. The lines of turns therefore wait a moment for each other,
+            # but not longer than until the next line of any other kind.
             of_turn = record.name == _TURNS and record.levelno == logging.INFO
             if not (of_turn and self._gathered(record)):
                 self._write_turns()
