@@ -140,7 +140,7 @@ def test_client_that_neither_reads_nor_answers_pings_is_cut_off(
             await asyncio.sleep(0)
 
     monkeypatch.setattr(frames, "LINGER", 0.1)
-    options = {"ws_ping_interval": 0.5, "ws_ping_timeout": 0.5}
+    options = {"ws_ping_interval": 2.0, "ws_ping_timeout": 2.0}
     with served(without_end, **options) as service, accepted(service) as (connection, _):
         connection.sendall(masked(Opcode.TEXT, ASK))
         assert started.wait(DEADLINE)
