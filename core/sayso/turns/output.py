@@ -4,6 +4,7 @@ together again."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -41,6 +42,9 @@ from sayso.wire.messages import AgentMessage, Approval, ChatRequest, Data
 OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
 """The lists of `Data` that hold outcomes."""
 _IN_EVENTS = {*OUTCOMES, "tool_calls", "cmds", "approvals", "session"}
+
+_ID = re.compile("[0-9a-f]{32}")
+"""The id of a call."""
 
 
 class Gathered:
@@ -182,8 +186,15 @@ class Output:
 
     def working(self, event: IntermittentUpdate) -> None:
         """Send a status line of the agent's code, as `update` does, without the request's
-        secrets."""
-        self.update(hidden_line(event, self.secrets), "Working")
+        secrets. If events are held, only the id of a call that it waits for is sent: nobody could
+        decide on the call otherwise."""
+        call = event.content.get("approval")
+        if self.held and isinstance(call, str) and _ID.fullmatch(call):
+            waits = IntermittentUpdate(f"a person decides on {call}", {"approval": call})
+            if not self._closed:
+                self._sink.put_nowait(waits)
+        else:
+            self.update(hidden_line(event, self.secrets), "Working")
 
     async def write(self, text: str) -> None:
         """Send or hold a text, if there is any."""

@@ -12,7 +12,7 @@ from sayso_chat.edit import changes, draft, edited
 from sayso_chat.kept import NOTHING_KEPT
 from sayso_chat.keyboard import Keyboard
 from sayso_chat.screen import Screen
-from sayso_chat.talk import Decision, Events, Proposal, Talk
+from sayso_chat.talk import Decision, Events, Proposal, Talk, elsewhere, waits_for
 from sayso_chat.text import name_of
 
 Answer = Literal["approve", "reject", "edit", "details", "later"]
@@ -142,6 +142,9 @@ class Person:
             with contextlib.closing(events):
                 for event in events:
                     self._screen.event(event)
+                    if (call := waits_for(event)) is not None:
+                        self._screen.note(elsewhere(call))
+                        self._screen.status(doing)
                     last = event
         except KeyboardInterrupt:
             self._screen.note(cancelled)

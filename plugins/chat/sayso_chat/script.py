@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import click
 
+from sayso import visible
 from sayso_chat.client import ChatError, Json
-from sayso_chat.talk import Proposal, Talk, stated
+from sayso_chat.talk import Proposal, Talk, elsewhere, stated, waits_for
 
 ROUNDS = 25
 """Most rounds in one turn in which a flag decides further proposals; then they stay undecided."""
@@ -54,8 +55,20 @@ class Script:
         last: object = None
         for event in events:
             self._show(event)
+            if (call := waits_for(event)) is not None:
+                self._answer(call)
             last = event.get("type")
         return last == "done"
+
+    def _answer(self, call: Proposal) -> None:
+        """Decide on a call for which the running turn waits, or say who can."""
+        if self._decide is None:
+            click.echo(f"sayso: {elsewhere(call)}", err=True)
+            return
+        event = self._talk.decide_aside(self._decide(call))
+        if event.get("type") == "error":
+            why = visible(str(event.get("error")))
+            click.echo(f"sayso: {why}; {elsewhere(call)}", err=True)
 
 
 def print_json(event: Json) -> None:

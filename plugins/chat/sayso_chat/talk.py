@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sayso import visible
 from sayso_chat.client import Client, Json
 
 NO_REASON = "rejected without a reason"
@@ -108,11 +109,25 @@ class Talk:
             data.setdefault(proposal.kind, []).append(sent)
         return self.send({"content": "", "data": data})
 
-    def send(self, message: Mapping[str, Any]) -> Events:
-        """The events of the turn that answers `message`, a user message in the contract's form."""
+    def decide_aside(self, decision: Json) -> Json:
+        """Decide on a call for which the running turn waits, in a request of its own; the first
+        event that says how it went.
+
+        The call is no part of this conversation, so the answer to the decision is not read.
+        """
+        whole = self._from_user({"data": {"approvals": [decision]}})
+        with closing(self._client.turn([whole], self._fields)) as events:
+            return next((e for e in events if e.get("type") != "intermittent_update"), {})
+
+    def _from_user(self, message: Mapping[str, Any]) -> Json:
         whole: Json = {"role": "user", "content": "", **message}
         if self._user is not None:
             whole.setdefault("user", {"name": self._user, "id": self._user})
+        return whole
+
+    def send(self, message: Mapping[str, Any]) -> Events:
+        """The events of the turn that answers `message`, a user message in the contract's form."""
+        whole = self._from_user(message)
         if self._session is not None:
             whole["data"] = {"session": self._session, **(whole.get("data") or {})}
         reply = _Reply()
@@ -180,6 +195,23 @@ def stated(event: Mapping[str, Any]) -> list[Proposal]:
     if kind not in ("tool_calls", "commands"):
         return []
     return list(_waiting(_LISTS[kind], listed(event, kind)))
+
+
+def waits_for(event: Mapping[str, Any]) -> Proposal | None:
+    """The call on which a person has to decide while the turn runs: a tool waits for it. Only its
+    id is known."""
+    content = event.get("content")
+    id_ = content.get("approval") if isinstance(content, dict) else None
+    return Proposal("approvals", {"id": id_}) if isinstance(id_, str) else None
+
+
+def elsewhere(call: Proposal) -> str:
+    """The sentence that tells a person how to decide on a call that this chat does not show."""
+    id_ = visible(str(call.stated["id"]), strict=True)
+    return (
+        f"the turn waits for a decision on {id_}; make it on the console, or in another terminal "
+        f"with: sayso approvals show {id_}, then sayso approvals approve {id_}"
+    )
 
 
 def _waiting(kind: str, items: Sequence[Json] | None) -> Iterator[Proposal]:

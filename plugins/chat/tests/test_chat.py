@@ -24,6 +24,7 @@ from sayso import (
     Ask,
     Call,
     LocalShell,
+    RequestContext,
     Session,
     Text,
     cli,
@@ -133,6 +134,31 @@ def test_call_is_shown_with_intent_description_and_input_and_runs_when_approved(
         person.shows("> ")
         person.keys("\x04")
         assert (person.ended(), given.names) == (0, ["a"])
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_person_is_told_how_to_decide_on_a_call_that_a_running_tool_waits_for(
+    folder: Path, held: bool
+) -> None:
+    waits, goes_on = "0123456789abcdef" * 2, threading.Event()
+
+    @tool
+    def ask(context: RequestContext) -> str:
+        context.update("not an id", {"approval": "said by the tool"})
+        context.update("somebody asks", {"approval": waits})
+        assert goes_on.wait(60)
+        return "answered"
+
+    interceptors = [lambda reply, _: reply] if held else []
+    model = scripted([Call("1", "ask", {})], "Done.")
+    agent = Agent(model=model, tools=[ask], response_interceptors=interceptors)
+    with at_terminal(agent, folder) as person:
+        person.shows("> ")
+        person.keys("ask\n")
+        shown = person.shows(f"approvals approve {waits}")
+        assert ("said by the tool" in shown) is not held
+        goes_on.set()
+        person.shows("Done.")
 
 
 def test_rejection_reaches_the_model_with_its_reason(folder: Path) -> None:

@@ -96,7 +96,11 @@ def test_conversation_goes_on_once_its_calls_are_decided_elsewhere(serve: Any, e
 
     async def run() -> None:
         ran: list[str] = []
-        async with serve(agent=cleaner(ran), page=page) as served, served.client(era) as client:
+        caller = {"run": "caller"}
+        async with (
+            serve(agent=cleaner(ran), page=page, approvals_=caller) as served,
+            served.client(era) as client,
+        ):
             for _ in range(2):
                 result = await client.call_tool("chat", WIPE)
                 assert not result.is_error
@@ -106,8 +110,9 @@ def test_conversation_goes_on_once_its_calls_are_decided_elsewhere(serve: Any, e
             first, second = sorted(await served.proposals(), key=lambda row: row.index)
             decide = served.host.calls.decide
             await decide(first.id, Caller("cli"), approved=True, run=False)
-            await decide(second.id, Caller("cli"), approved=False, reason="no", run=False)
+            # While one is open the conversation does not go on, and nobody else starts the other.
             assert ran == []
+            await decide(second.id, Caller("cli"), approved=False, reason="no", run=False)
             result = await client.call_tool("chat", WIPE)
             assert "wiped /a" in text(result)
             assert "no" in text(result)

@@ -23,6 +23,7 @@ from mcp_programs import FILESYSTEM, program
 from ports import quiet_port
 from sayso import (
     Agent,
+    Call,
     Caller,
     Config,
     InvalidRequest,
@@ -31,8 +32,10 @@ from sayso import (
     Session,
     ToolInputError,
     __version__,
+    cli,
     tool,
 )
+from sayso.testing import scripted, served
 from sayso_mcp import MCPServer, mcp_server
 from sayso_mcp.asked import Asked
 from sayso_mcp.asker import field_of
@@ -226,6 +229,56 @@ def test_sayso_behind_sayso_asks_the_person_in_front(
                 assert (behind.state, behind.client) == ("DONE", f"sayso {__version__}")
 
     asyncio.run(run())
+
+
+BEHIND = """
+from sayso import Agent, tool
+
+@tool(requires_approval=True)
+def wipe(path: str) -> str:
+    return f"wiped {path}"
+
+agent = Agent(name="behind", model="offline", tools=[wipe])
+"""
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize(
+    ("decision", "outcome"),
+    [(["--approve"], "wiped /a"), (["--reject", "no"], "was rejected"), ([], "did not end")],
+)
+def test_chat_does_not_wait_for_a_question_that_it_could_answer(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    decision: list[str],
+    outcome: str,
+    held: bool,
+) -> None:
+    def says(ask: Any) -> Any:
+        (block,) = ask.turns[-1].blocks
+        asked = getattr(block, "text", "") == "wipe"
+        return Call("1", "wipe", {"path": "/a"}) if asked else f"{getattr(block, 'output', '')}."
+
+    (tmp_path / "behind.py").write_text(BEHIND)
+    behind = [sys.executable, "-m", "sayso", "mcp", str(tmp_path / "behind.py")]
+    agent = Agent(
+        model=scripted(*[says] * 4),
+        tools=[
+            mcp_server(
+                [*behind, "--transport", "stdio"],
+                requires_approval=False,
+                env={"XDG_STATE_HOME": str(tmp_path)},
+                timeout=60 if decision else 8,
+            )
+        ],
+        response_interceptors=[lambda reply, _: reply] if held else [],
+    )
+    with served(agent, config='plugins = ["v2"]\n[server]\nstart_timeout = 180') as service:
+        code = cli.run(["chat", service.url, "-m", "wipe", *decision])
+    out, err = capsys.readouterr()
+    assert code == 0
+    assert outcome in out
+    assert ("sayso approvals approve" in err) is not bool(decision)
 
 
 async def rows(host: Any) -> list[Any]:

@@ -51,6 +51,10 @@ _LOCK_FOUND = (
     "SELECT p.id FROM sayso_proposals p WHERE p.id IN "
     "(SELECT p.id FROM sayso_proposals p WHERE {}) ORDER BY p.id FOR UPDATE OF p"
 )
+_LOCK_TURNS_FOUND = (
+    "SELECT t.id FROM sayso_turns t WHERE t.id IN "
+    "(SELECT p.turn FROM sayso_proposals p WHERE {}) ORDER BY t.id FOR UPDATE OF t"
+)
 # The server itself computes the hash, so that the lock on a chain's head is never held during a
 # round trip. If the head is missing, `seq` is NULL, which the log does not accept.
 _APPEND = """
@@ -123,8 +127,9 @@ class PostgresConnection:
         if self.reading:
             return self.read(f"{SELECT}{where}", given)
         while True:
-            locked, rows = self.read_all(
-                [(_LOCK_FOUND.format(where), given), (f"{SELECT}{where}", given)]
+            locks = (_LOCK_TURNS_FOUND, _LOCK_FOUND)
+            _, locked, rows = self.read_all(
+                [*((lock.format(where), given) for lock in locks), (f"{SELECT}{where}", given)]
             )
             # A row that matches only since the lock is read again, with a lock.
             if {row[0] for row in rows} <= {id_ for (id_,) in locked}:

@@ -388,6 +388,22 @@ def test_a_deadlock_is_tried_again(postgres_url: str) -> None:
     assert len(tries) == 3
 
 
+def test_calls_found_by_a_search_are_locked_after_their_turn(postgres_url: str) -> None:
+    """In one order with calls that are read by their ids, or the two would wait for each other."""
+
+    def work(tx: Transaction) -> None:
+        assert len(tx.find(turn="t")) == 1
+        with psycopg.connect(postgres_url) as other, pytest.raises(psycopg.errors.LockNotAvailable):
+            other.execute("SELECT id FROM sayso_turns FOR UPDATE NOWAIT")
+
+    async def main() -> None:
+        async with opened(lambda: PostgresStore(postgres_url)) as store:
+            await put(store, turn("t"), proposal("a", turn="t"))
+            await store.run(work)
+
+    run(main)
+
+
 def test_a_refused_statement_spares_the_other_works(postgres_url: str) -> None:
     def broken(tx: Any) -> None:
         tx.put(proposal("lost"))
