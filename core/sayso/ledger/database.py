@@ -98,7 +98,8 @@ def load_proposal(doc: str, contents: str | None, lease: float | None) -> Propos
     if votes := row.get("votes"):
         row["votes"] = [_made(Vote, vote) for vote in votes]
     row["comments"] = [_made(Comment, comment) for comment in comments or ()]
-    return _made(Proposal, {**row, "sent": sent, "preview": preview})
+    row["sent"], row["preview"] = sent, preview
+    return _made(Proposal, row)
 
 
 def load_terms(value: dict[str, Any] | None) -> Terms | None:
@@ -129,11 +130,18 @@ def _load_owner(value: dict[str, Any] | None, lease: float | None) -> Owner | No
 
 
 def _made(kind: type[T], values: dict[str, Any]) -> T:
-    try:
-        return kind(**values)
-    except TypeError:
-        known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
-        return kind(**{name: value for name, value in values.items() if name in known})
+    """The object with those of the values that it has fields for."""
+    names = _names(kind)  # type: ignore[arg-type]  # a type is hashable
+    return kind(**{names[name]: value for name, value in values.items() if name in names})
+
+
+@cache
+def _names(kind: type[Any]) -> dict[str, str]:
+    """The names of the fields, each as the very object that the class has.
+
+    A call with other, equal strings compares each with all parameters: 10 µs for a proposal.
+    """
+    return {f.name: f.name for f in fields(kind)}
 
 
 SELECT = (
