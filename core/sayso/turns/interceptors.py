@@ -51,7 +51,7 @@ async def intercept(request: Request, out: Output) -> tuple[Request, AgentMessag
             request = request._replace(seen=given)
         elif given is not None:
             raise AgentError(
-                f"a request interceptor returned something else than a request: {impl.plugin!r}"
+                f"the request interceptor of plugin {impl.plugin!r} returned no request"
             )
     if implementations:
         _check_request(request, implementations)
@@ -121,7 +121,7 @@ async def _altered(request: Request, reply: AgentMessage) -> AgentMessage:
             reply = given if given is reply else given.model_copy(deep=True)
         elif given is not None:
             raise AgentError(
-                f"a response interceptor returned something else than a message: {impl.plugin!r}"
+                f"the response interceptor of plugin {impl.plugin!r} returned no message"
             )
         if not isinstance(reply.data, Data) or not isinstance(reply.data.session, Mapping | None):
             raise AgentError(f"a response interceptor left no valid message, of {impl.plugin!r}")
