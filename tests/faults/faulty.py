@@ -125,7 +125,7 @@ class Round:
         assert max(runs.values(), default=0) <= 1, runs
         for name, text in answers.items():
             if UNKNOWN not in text:
-                assert text == f"ended: wiped {name}"
+                assert text == f"ended: wiped {name}", text
                 assert runs[name] == 1, f"{name} is said to have run"
 
 
