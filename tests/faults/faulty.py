@@ -19,6 +19,8 @@ from serving import Answer, Json, said, user
 PATIENCE = 90.0
 """Seconds within which each caller must get its answer."""
 UNKNOWN = "Outcome unknown:"
+NOT_RUN = "Error: not run: it had not begun when its process was taken for dead"
+"""The outcome of a call whose process was paused before the call began."""
 TO_APPROVE = "Approve it again to start it."
 Fault = Callable[["Round"], None]
 
@@ -124,7 +126,9 @@ class Round:
         runs = Counter(lines(self.folder, "runs"))
         assert max(runs.values(), default=0) <= 1, runs
         for name, text in answers.items():
-            if UNKNOWN not in text:
+            if NOT_RUN in text:
+                assert runs[name] == 0, f"{name} is said not to have run"
+            elif UNKNOWN not in text:
                 assert text == f"ended: wiped {name}", text
                 assert runs[name] == 1, f"{name} is said to have run"
 
