@@ -50,9 +50,7 @@ async def intercept(request: Request, out: Output) -> tuple[Request, AgentMessag
         if isinstance(given, ChatRequest):
             request = request._replace(seen=given)
         elif given is not None:
-            raise AgentError(
-                f"the request interceptor of plugin {impl.plugin!r} returned no request"
-            )
+            raise AgentError(f"a request interceptor returned no request: plugin {impl.plugin!r}")
     if implementations:
         _check_request(request, implementations)
     return request, answer
@@ -120,9 +118,7 @@ async def _altered(request: Request, reply: AgentMessage) -> AgentMessage:
             # goes into a copy.
             reply = given if given is reply else given.model_copy(deep=True)
         elif given is not None:
-            raise AgentError(
-                f"the response interceptor of plugin {impl.plugin!r} returned no message"
-            )
+            raise AgentError(f"a response interceptor returned no message: plugin {impl.plugin!r}")
         if not isinstance(reply.data, Data) or not isinstance(reply.data.session, Mapping | None):
             raise AgentError(f"a response interceptor left no valid message, of {impl.plugin!r}")
         _keep_session(request, reply, shown, before)
