@@ -27,6 +27,7 @@ class Calls:
                 state=self.state,
                 revision=1,
                 seen="sha256:1",
+                runs_again=False,
                 decision=None,
             )
             for id_ in ids
