@@ -62,3 +62,13 @@ def postgres_url() -> Iterator[str]:
     """The URL of an empty PostgreSQL schema."""
     with empty_schema() as url:
         yield url
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of an empty ledger in a database of each kind."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'approvals.db'}"
+    else:
+        with empty_schema() as schema:
+            yield schema

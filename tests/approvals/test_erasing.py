@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 
 import psycopg
 import pytest
 from agents import Counted, delete, scripted
 from serving import Json, Serve, Service, approved, said, user
 
-from databases import empty_schema
 from sayso import cli
 
 KEYS = {
@@ -24,15 +22,6 @@ KEYS = {
 ANN = {"Authorization": "Bearer token-ann"}
 BOB = {"Authorization": "Bearer token-bob"}
 Run = Callable[..., str]
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'approvals.db'}"
-    else:
-        with empty_schema() as schema:
-            yield schema
 
 
 @pytest.fixture

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from databases import empty_schema
 from sayso import Agent, KeptBeside, Plugin, Removed, Subject, cli, hookimpl
 from sayso.plugins import Plugins
 from sayso.testing import Served, Service, scripted, user
 
 NAMES = ("ann", "bob", "eve")
 Run = Callable[..., str]
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'approvals.db'}"
-    else:
-        with empty_schema() as schema:
-            yield schema
 
 
 @pytest.fixture
