@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from websockets.frames import Frame, Opcode
 
 from sayso import Agent, Call, Reply, Text, TextDelta, Turn, create_app, tool
-from sayso.conversation.history import _Builder, model_turns
+from sayso.conversation.history import Builder, model_turns
 from sayso.errors import InvalidRequest
 from sayso.hosting.streams import EventChannel
 from sayso.http.asgi import App, Direct, plain_routes
@@ -105,7 +105,7 @@ taking_turns = st.lists(sound, min_size=1, max_size=7).map(
 def test_model_gets_a_conversation_of_texts_as_the_builder_makes_it(
     messages: list[Message],
 ) -> None:
-    built = _Builder(messages, Decided(), [], "").build()
+    built = Builder(messages, Decided(), [], "").build()
     assert dump_turns(model_turns(messages, Decided(), [], "")) == dump_turns(built)
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from sayso.conversation.approvals import command_input, stated_ids
 from sayso.conversation.attachments import attached, attachment
@@ -39,7 +39,6 @@ from sayso.models import (
     dump_turns,
     load_turns,
 )
-from sayso.wire.histories import History
 from sayso.wire.messages import (
     Approval,
     Command,
@@ -56,20 +55,17 @@ def model_turns(
     found: Decided,
     references: Sequence[str],
     prefix: str,
-    history: History | None = None,
 ) -> list[Turn]:
     """The turns for an `Ask`: alternating, first and last a user's, each call answered once.
 
     `references` are the prefix digests of the messages as received; `prefix` is the digest of the
     model, system prompt, context and tools. Provider blocks are sent verbatim if `bound_to` returns
     the same digest for everything before them as when they were made; data bound to its model alone
-    is always sent. `history` has the first of the messages, if they were read before.
+    is always sent.
     """
-    if not found.rows and not found.turns:
-        turns = _continued(messages, history) if history is not None else None
-        if turns := turns or _texts(messages):
-            return turns
-    return _Builder(messages, found, references, prefix).build()
+    if not found.rows and not found.turns and (turns := _texts(messages)):
+        return turns
+    return Builder(messages, found, references, prefix).build()
 
 
 def bound_to(prefix: str, turns: Iterable[Turn]) -> str:
@@ -103,66 +99,6 @@ def _texts(messages: Sequence[Message]) -> list[Turn] | None:
     return turns if role == "assistant" else None
 
 
-class _Shown(NamedTuple):
-    """The first messages of a conversation, `length` of them, as the model gets them, ending with a
-    text of the assistant's, and the calls in them."""
-
-    length: int
-    turns: Sequence[Turn]
-    called: Set[str]
-
-
-_NOTHING_SHOWN = _Shown(0, (), frozenset())
-
-
-def _continued(messages: Sequence[Message], history: History) -> list[Turn] | None:
-    """The turns of a conversation whose history was shown before; None if later messages may change
-    the turns of that history."""
-    shown: _Shown | None = history.shown
-    if shown is None:
-        before = history.before or _NOTHING_SHOWN
-        shown = history.shown = _more_shown(before, history.messages) or _NOTHING_SHOWN
-    if not shown.length:
-        return None
-    newest = messages[-1]
-    if newest.data is None and newest.content.strip() and len(messages) == shown.length + 1:
-        more = [Turn("user", [Text(newest.content)])]
-    elif (added := _added(shown, messages)) is not None:
-        more = paired(added[0])
-    else:
-        return None
-    # Each request gets lists of its own: a model that changes them, although it should not, changes
-    # none of later requests.
-    return [Turn(turn.role, [*turn.blocks]) for turn in shown.turns] + more
-
-
-def _more_shown(before: _Shown, messages: Sequence[Message]) -> _Shown | None:
-    if not all(m.data is None or _is_settled(m.data) for m in messages[before.length :]):
-        return None
-    added = _added(before, messages)
-    if added is None or added[0][-1].role != "assistant":
-        return None
-    out, called = added
-    # The last turn is the answer of a user, which `paired` adds; it is left out.
-    return _Shown(len(messages), (*before.turns, *paired(out)[:-1]), called)
-
-
-def _is_settled(data: Data) -> bool:
-    """Whether no later message says more of what these data state."""
-    stated = data.cmds, data.executed_cmds, data.tool_calls, data.approvals
-    return not any(stated) and not data.executed_approvals
-
-
-def _added(shown: _Shown, messages: Sequence[Message]) -> tuple[list[Turn], Set[str]] | None:
-    """The turns of the messages behind those that were shown, before they are paired, and all calls
-    so far; None if these turns are to be joined with the last one before them."""
-    builder = _Builder(messages[shown.length :], Decided(), (), "", called={*shown.called})
-    out = builder.unpaired()
-    if not out or (shown.length and out[0].role != "user"):
-        return None
-    return out, builder.called
-
-
 _AnyCall = ToolCall | Approval | ExecutedToolCall | ExecutedApproval | Proposal
 
 
@@ -173,7 +109,9 @@ def _proposed(data: Data) -> list[ToolCall | Approval]:
 
 
 @dataclass(slots=True)
-class _Builder:
+class Builder:
+    """Makes the turns of these messages, one message after another."""
+
     messages: Sequence[Message]
     found: Decided
     references: Sequence[str]

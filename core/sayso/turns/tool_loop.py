@@ -14,10 +14,12 @@ from typing import Any
 
 from sayso.agent import Agent
 from sayso.conversation.attachments import checked
+from sayso.conversation.continued import continued_turns
 from sayso.conversation.history import bound_to, model_turns
 from sayso.conversation.window import Window
 from sayso.decisions.settling import Settled
 from sayso.errors import AgentError, ModelError, ReplyTooLarge
+from sayso.ledger.choices import Decided
 from sayso.models import (
     Ask,
     Call,
@@ -70,10 +72,7 @@ async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
     prefix = _prefix(request, system, context, tools) if settled.decided.turns else ""
     if any(message.data and message.data.model_extra for message in request.seen.messages):
         checked(request.seen.messages, engine.model, limits.attachment_hosts)
-    seen = request.seen
-    turns = model_turns(
-        seen.messages, settled.decided, request.references, prefix, history_of(seen)
-    )
+    turns = _turns(request, settled.decided, prefix)
     transcript: list[Turn] = []
     used: dict[str, int] = {}
     made = 0
@@ -281,6 +280,16 @@ def _with_unused_ids(
     rest = iter(fresh)
     blocks = [next(rest) if isinstance(block, Call) else block for block in said.blocks]
     return Turn(said.role, blocks, bound_to_model(said.raw)), fresh
+
+
+def _turns(request: Request, decided: Decided, prefix: str) -> list[Turn]:
+    """The conversation as the model gets it."""
+    messages, history = request.seen.messages, history_of(request.seen)
+    if history is not None and not decided.rows and not decided.turns:
+        turns = continued_turns(messages, history)
+        if turns is not None:
+            return turns
+    return model_turns(messages, decided, request.references, prefix)
 
 
 def _prefix(request: Request, system: str, context: str, tools: Sequence[ToolDefinition]) -> str:
