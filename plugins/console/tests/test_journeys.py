@@ -88,7 +88,7 @@ class Cluster:
         self.ran: list[str] = []
 
         @tool(requires_approval=True, destructive=True, editable=["grace"])
-        def delete_pod(name: str, namespace: str = "default", grace: int = 30) -> str:
+        def delete_pod(*, namespace: str = "default", name: str, grace: int = 30) -> str:
             """Delete a pod.
 
             Args:

@@ -1,6 +1,6 @@
 // The agent as the service introduces it, and who this page is to the service.
 
-import { parse } from "./json.js";
+import { parse, sourceOf } from "./json.js";
 import { problem, request } from "./service.js";
 import { byId, visible } from "./text.js";
 
@@ -31,6 +31,12 @@ export function forgetAgent() {
 }
 
 export const toolOf = (name) => (Object.hasOwn(agent.tools, name) ? agent.tools[name] : {});
+
+// Whether a value is the one that the tool would take if nothing were said.
+export function isDefault(tool, name, value) {
+  const { defaults = {} } = toolOf(tool);
+  return Object.hasOwn(defaults, name) && sourceOf(defaults[name]) === sourceOf(value);
+}
 
 function introduce() {
   const { name, description, you } = agent;

@@ -43,7 +43,7 @@ export class Card {
     this.facts = el("div", {}, factsList(this.proposal) ?? "");
     this.preview = el("div", { class: "previews" }, ...previewOf(this.proposal));
     this.comments = el("div", { class: "comments" }, ...commentsOf(this.proposal));
-    const object = this.proposal.type === "command" ? undefined : objectIn(this.proposal.input);
+    const object = this.proposal.type === "command" ? undefined : objectIn(this.proposal.name, this.proposal.input);
     const name = [`Proposed ${this.label}: ${this.line().textContent}`, object].filter(Boolean).join(" ");
     this.card = el("section", { class: "card", "aria-label": name },
       el("div", { class: "top" }, this.kind, marksOf(this.proposal)), this.title(), ...this.context(),

@@ -1,17 +1,17 @@
 // Who asks for a call, where it acts, what its rule demands, and how long it waits.
 
-import { agent, toolOf } from "./agent.js";
+import { agent, isDefault, toolOf } from "./agent.js";
 import { el, visible } from "./text.js";
 import { clock, PROTOCOLS, plain } from "./words.js";
 
 const CONTEXT = { k8s_namespace: "Namespace", tenant_name: "Tenant", platform_base_url: "Platform", kubeconfig: "Cluster", aws_credentials: "AWS" };
 const MINUTE = 60_000;
 
-// The name of a tool in words, and the object of the call: the first short value of its input.
+// The name of a tool in words, and the object of the call: the first short value that somebody chose.
 export function headingOf({ type, name, input }) {
   if (type === "command") return [el("span", {}, "Terminal command")];
   const title = toolOf(name).title || wordsOf(name);
-  const object = objectIn(input);
+  const object = objectIn(name, input);
   return [visible(title, "line"), ...(object === undefined ? [] : [" ", el("span", { class: "object", dir: "ltr" }, visible(object, "exact"))])];
 }
 
@@ -20,11 +20,10 @@ function wordsOf(name) {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-export function objectIn(input) {
+export function objectIn(tool, input) {
   if (typeof input !== "object" || input === null) return undefined;
   const short = (value) => typeof value === "string" && value.trim() && value.length <= 60 && !value.includes("\n");
-  const found = Object.values(input).find(short);
-  return found ?? undefined;
+  return Object.entries(input).find(([name, value]) => short(value) && !isDefault(tool, name, value))?.[1];
 }
 
 export function marksOf({ type, name }) {

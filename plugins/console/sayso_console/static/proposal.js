@@ -1,7 +1,7 @@
 // A proposed call or command: what it is, and its exact input.
 
-import { toolOf } from "./agent.js";
-import { Exact, sourceOf } from "./json.js";
+import { isDefault } from "./agent.js";
+import { Exact } from "./json.js";
 import { el, visible } from "./text.js";
 import { isObject, plain } from "./words.js";
 
@@ -31,14 +31,12 @@ export function inputOf(proposal) {
   const names = Object.keys(input);
   const others = othersOf(proposal.about ?? {}, input);
   if (!names.length && !others.length) return el("p", { class: "note" }, "No input.");
-  const { defaults = {} } = toolOf(proposal.name);
   const rows = names.map((name) => {
     const value = input[name];
-    const isDefault = Object.hasOwn(defaults, name) && sourceOf(defaults[name]) === sourceOf(value);
     const { description: about, read_by: reader } = proposal.about?.[name] ?? {};
     const term = el("dt", {}, el("code", { dir: "ltr" }, visible(name, "line")),
       el("span", { class: "type" }, `  ${typeOf(value)}${value === "" ? ", empty" : ""}`),
-      isDefault ? el("span", { class: "badge" }, "default") : undefined,
+      isDefault(proposal.name, name, value) ? el("span", { class: "badge" }, "default") : undefined,
       about ? el("span", { class: "what", dir: "auto" }, visible(about)) : undefined,
       reader ? el("span", { class: "what" }, "as it was sent: the tool makes something else of it") : undefined);
     return el("div", { class: isShort(value) ? "short" : undefined }, term, el("dd", {}, block(value, "exact", "Value")));
