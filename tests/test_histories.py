@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -80,11 +80,11 @@ def bodies(draw: st.DrawFn) -> list[bytes]:
     return sent
 
 
-def parsed(body: bytes, histories: Histories | None, nesting: int = 64) -> ChatRequest:
+def parsed(body: bytes | str, histories: Histories | None, nesting: int = 64) -> ChatRequest:
     return continued_request(body, histories, messages=100, nesting=nesting, values=10_000)
 
 
-def read(body: bytes, histories: Histories | None = None) -> ChatRequest | str:
+def read(body: bytes | str, histories: Histories | None = None) -> ChatRequest | str:
     """The request, or its refusal."""
     try:
         return parsed(body, histories, 12)
@@ -121,13 +121,16 @@ def grown(*ends: int) -> list[bytes]:
     return [json.dumps({"messages": talk[:end]}).encode() for end in ends]
 
 
-def test_only_the_messages_behind_the_history_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sent", [bytes, bytes.decode])
+def test_only_the_messages_behind_the_history_are_read(
+    sent: Callable[[bytes], bytes | str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     histories = Histories()
     for body in grown(5, 7):
-        parsed(body, histories)
+        parsed(sent(body), histories)
     monkeypatch.setattr(requests, "_whole", None)
     for end, body in zip((9, 11), grown(9, 11), strict=True):
-        request = parsed(body, histories)
+        request = parsed(sent(body), histories)
         assert len(request.messages) == end
         history = history_of(request)
         assert history is not None

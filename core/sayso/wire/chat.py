@@ -76,8 +76,10 @@ def continued_request(
     """The same, with the messages that are in `histories` from there; nobody may change them."""
     body = unmarked(body)
     check_size(body, values)
-    if histories is None or len(body) < LEAST or isinstance(body, str):
+    if histories is None or len(body) < LEAST:
         return _whole(body, messages, nesting)
+    if isinstance(body, str):
+        body = body.encode()
     history, keep = histories.find(body)
     if history is not None and (request := _behind(body, history, nesting, histories)):
         check_messages(request, messages)
