@@ -8,8 +8,7 @@ logged and has no other effect. Nothing is made for a method that no observer ov
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from sayso.context import Caller
 from sayso.ledger import Proposal, State
@@ -18,8 +17,7 @@ from sayso.wire.events import StopReason
 from sayso.wire.messages import ChatRequest, Kind
 
 
-@dataclass(frozen=True, slots=True)
-class TurnBegan:
+class TurnBegan(NamedTuple):
     """A turn begins: one request, over any protocol.
 
     `id` is random, 16 hex digits. `conversation` is the id of the conversation, empty in its first
@@ -34,8 +32,7 @@ class TurnBegan:
     request: ChatRequest
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEnded:
+class TurnEnded(NamedTuple):
     """A turn has ended.
 
     `duration` and `first`, the time until the first piece of text, are in seconds. `stop` is the
@@ -56,8 +53,7 @@ class TurnEnded:
     price: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCallBegan:
+class ModelCallBegan(NamedTuple):
     """The model is asked. `turn` is the id of the turn, empty outside of one. `ask` may hold
     secrets: `ask.secrets` has those of the request."""
 
@@ -67,8 +63,7 @@ class ModelCallBegan:
     ask: Ask
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCallEnded:
+class ModelCallEnded(NamedTuple):
     """The model has answered, or has failed: then `reply` is None, and `error` the kind of the
     error (`ModelError.kind`, or `cancelled`). `duration` and `first`, the time until the first
     event, are in seconds."""
@@ -80,8 +75,7 @@ class ModelCallEnded:
     price: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallBegan:
+class ToolCallBegan(NamedTuple):
     """A tool or an approved command begins to run, or waits for a thread to run on.
 
     `turn` is the id of the turn, empty outside of one. `proposal` is the row of an approved call,
@@ -100,8 +94,7 @@ class ToolCallBegan:
     secrets: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallEnded:
+class ToolCallEnded(NamedTuple):
     """A tool or a command has ended, after `duration` seconds.
 
     `state` is None for a call that did not start, or for which nobody waits any more. `error` is
@@ -115,8 +108,7 @@ class ToolCallEnded:
     output: str
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalChange:
+class ApprovalChange(NamedTuple):
     """A change of a proposal, after the store has accepted it, once in all processes.
 
     `event` is that of the log: `proposed`, `unissued`, `voted`, `edited`, `approved`, `rejected`,
@@ -138,8 +130,7 @@ class ApprovalChange:
         return max(0.0, self.at - self.row.created)
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerOperation:
+class LedgerOperation(NamedTuple):
     """A transaction of the approvals store: its name, such as `propose`, `decide`, `claim` and
     `finish`, its seconds, and the class of its error, empty without one."""
 
@@ -148,8 +139,7 @@ class LedgerOperation:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class SlotAwaited:
+class SlotAwaited(NamedTuple):
     """A turn had to wait for its place among the turns in flight (`limits.turns`).
 
     `duration` is in seconds; `refused` says that it got none, and was answered with 503.
@@ -159,8 +149,7 @@ class SlotAwaited:
     refused: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(NamedTuple):
     """A plugin has brought a change of the log to people, or has failed to.
 
     `channel` is the way, such as `slack` or `webhook`, `outcome` one of `sent`, `failed` and
@@ -196,8 +185,7 @@ Reason = Literal[
 REASONS: frozenset[str] = frozenset(get_args(Reason))
 
 
-@dataclass(frozen=True, slots=True)
-class CallerRefused:
+class CallerRefused(NamedTuple):
     """A request was refused because nothing told who calls.
 
     `reason` is one of `Reason`. `protocol` is the plugin whose path was asked for, "service" for

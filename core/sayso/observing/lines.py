@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -110,7 +110,7 @@ class RefusedLines(Observer):
                 self._minutes[kind] = self._minute()
         if count:
             # The address is that of the first one only.
-            self._log(replace(refusal, address=None), count)
+            self._log(refusal._replace(address=None), count)
 
 
 def _log(

@@ -46,7 +46,7 @@ class Tally:
     def __init__(self, id_: str) -> None:
         self.id = id_
         self.model_calls = self.tool_calls = self.proposals = 0
-        self.usage = Usage()
+        self.usage = NOTHING_USED
         self.prices: list[float] = []
 
     def asked(self, usage: Usage | None, price: float | None) -> None:

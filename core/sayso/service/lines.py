@@ -24,8 +24,8 @@ ON = "  | "
 _TRACE = "\n%s"
 _SHOWN = (str, int, float)
 _WORD = re.compile("[^ \"'=]+")
-_NAME = re.compile("[A-Za-z0-9_.-]*")
-"""A text that can hold no address, and needs no quotes."""
+_NAME = re.compile("[A-Za-z0-9_.:-]*")
+"""A text that can hold no credentials, and needs no quotes."""
 _json = json.JSONEncoder(ensure_ascii=False).encode
 LONGEST = 8192
 """Most characters of a value in JSON; a longer one is cut off, with a note."""
@@ -70,8 +70,8 @@ class LineFormatter(logging.Formatter):
         record.message, trace = _parts(record)
         if self.usesTime():
             record.asctime = f"{_second(int(record.created))},{int(record.msecs):03}"
-        more = "".join(f" {name}={_word(value)}" for name, value in fields(record).items())
-        head = one_line(self.formatMessage(record) + more)
+        more = [f" {name}={_word(value)}" for name, value in fields(record).items()]
+        head = one_line(self.formatMessage(record) + "".join(more))
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
         traces = (trace, record.exc_text, record.stack_info)
@@ -112,9 +112,10 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
     given = {
         name: value
         for name, value in islice(vars(record).items(), _FIRST, None)
-        if name not in _OTHERS and isinstance(value, _SHOWN)
+        if isinstance(value, _SHOWN) and name not in _OTHERS
     }
-    return {**(_context.get() or {}), **given}
+    around = _context.get()
+    return {**around, **given} if around else given
 
 
 @lru_cache(2)
