@@ -84,4 +84,4 @@ def test_what_a_tool_logs_has_the_id_of_its_request(sayso_served: Served) -> Non
 def test_a_field_of_the_record_wins_over_that_of_the_request() -> None:
     said: Any = logging.makeLogRecord({"msg": "said", "name": "mine", "request_id": "b"})
     with adding_fields(request_id="a"):
-        assert LineFormatter("%(message)s").format(said) == "said request_id=b"
+        assert LineFormatter().format(said) == "said request_id=b"

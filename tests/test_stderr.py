@@ -4,18 +4,27 @@ import asyncio
 import io
 import logging
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from programs import until
+from sayso import Caller, ChatRequest, Usage
+from sayso.observing import TurnBegan, TurnEnded
+from sayso.observing.lines import LogLines
 from sayso.service import stderr
-from sayso.service.lines import BARE, LineFormatter, adding_fields
+from sayso.service.lines import adding_fields
 from sayso.service.stderr import StandardError
+
+TIMES = re.compile(r"\d\d:\d\d:\d\d[,.]\d\d\d")
 
 
 class Pipe:
@@ -204,8 +213,8 @@ def test_record_that_cannot_be_formatted_waits_for_the_reader_and_shows_no_argum
     assert pipe.until_read("two\n") == f"{said}two\n"
 
 
-def turn_ended(pipe: Pipe, text: str, name: str = "sayso.turn") -> None:
-    pipe.log.handle(logging.LogRecord(name, logging.INFO, "", 0, text, (), None))
+def turn_ended(pipe: Pipe, text: str) -> None:
+    pipe.log.soon("sayso.turn", text, dict)
 
 
 def test_lines_of_turns_that_end_at_about_one_time_leave_in_one_write(
@@ -237,7 +246,7 @@ def test_lines_of_turns_that_end_at_about_one_time_leave_in_one_write(
 def test_lines_of_turns_keep_their_place_among_others(pipe: Pipe) -> None:
     async def turns() -> None:
         turn_ended(pipe, "first")
-        turn_ended(pipe, "second", name="sayso.approvals")
+        log(pipe.log, "second")
         assert pipe.read() == "first\nsecond\n"
         for _ in range(30):
             turn_ended(pipe, "x" * 200)
@@ -265,8 +274,6 @@ def test_a_loop_that_is_blocked_does_not_hold_the_lines_of_others(
 
 
 def test_a_line_that_is_made_later_has_the_fields_of_its_own_context(pipe: Pipe) -> None:
-    pipe.log.setFormatter(LineFormatter(BARE))
-
     async def turns() -> None:
         for number in range(2):
             with adding_fields(request_id=str(number)):
@@ -287,3 +294,75 @@ def test_lines_whose_loop_has_gone_are_written_at_the_end(pipe: Pipe) -> None:
     assert pipe.read() == ""
     pipe.log.flush()
     assert pipe.read() == "last\n"
+
+
+FIELDS = st.dictionaries(
+    st.sampled_from(["turn", "protocol", "address", "conversation", "seconds"]),
+    st.text() | st.integers() | st.floats(allow_nan=False),
+)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@given(fields=FIELDS)
+def test_a_line_of_which_no_record_is_made_is_that_of_a_record(
+    as_json: bool, fields: dict[str, Any]
+) -> None:
+    handler, stream = StandardError(named=True, as_json=as_json), io.StringIO()
+    handler.setStream(stream)
+    handler.soon("sayso.turn", "turn ended", lambda: fields)
+    record = logging.LogRecord("sayso.turn", logging.INFO, "", 0, "turn ended", (), None)
+    vars(record).update(fields)
+    handler.handle(record)
+    first, second = (TIMES.sub("", line) for line in stream.getvalue().split("\n")[:2])
+    assert first == second
+
+
+class Keeps(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture
+def logger(pipe: Pipe) -> Iterator[logging.Logger]:
+    made = logging.getLogger("sayso.turn")
+    made.propagate = False
+    made.addHandler(pipe.log)
+    made.setLevel(logging.INFO)
+    yield made
+    made.propagate = True
+    made.handlers.clear()
+    made.filters.clear()
+    made.setLevel(logging.NOTSET)
+
+
+def end_turn() -> None:
+    ended = LogLines().turn(TurnBegan("t1", "ops", Caller("v2"), "", ChatRequest(messages=[])))
+    assert ended is not None
+    ended(TurnEnded(1.0, None, "end_turn", "", None, 0, 0, 0, Usage(), None))
+
+
+def test_a_handler_of_the_programs_own_gets_a_record_of_each_turn(
+    pipe: Pipe, logger: logging.Logger
+) -> None:
+    logger.addHandler(own := Keeps())
+    end_turn()
+    assert [vars(record)["turn"] for record in own.records] == ["t1"]
+    assert pipe.read().count("turn=t1") == 1
+
+
+def test_filters_and_levels_apply_to_the_lines_of_turns(pipe: Pipe, logger: logging.Logger) -> None:
+    end_turn()
+    assert pipe.read().count("turn=t1") == 1
+    for where in (pipe.log, logger):
+        where.addFilter(hide := lambda record: False)
+        end_turn()
+        where.removeFilter(hide)
+    for where in (pipe.log, logger):
+        where.setLevel(logging.WARNING)
+        end_turn()
+        where.setLevel(logging.INFO)
+    assert pipe.read() == ""

@@ -276,9 +276,8 @@ def _configure_logging(level: str, as_json: bool) -> None:
         logging.getLogger(name).setLevel(least)
     if logging.getLogger().handlers:
         return
-    handler = StandardError(named=True, as_json=as_json)
     # The agent is loaded later, and may configure logging for the whole program.
-    handler.addFilter(lambda record: not logging.getLogger().handlers)
+    handler = StandardError(named=True, as_json=as_json, alone=True)
     for name in ("sayso", "uvicorn"):
         target = logging.getLogger(name)
         if not target.handlers:

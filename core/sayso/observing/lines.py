@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 from sayso.ledger import RAN
 from sayso.observing import ApprovalChange, CallerRefused, Observer, TurnBegan, TurnEnd, TurnEnded
@@ -26,6 +26,17 @@ approvals = logging.getLogger("sayso.approvals")
 auth = logging.getLogger("sayso.auth")
 _DECIDED = {"approved", "rejected", "voted", "expired"}
 _RAN = {state.lower() for state in RAN}
+
+
+class Writer(Protocol):
+    """A handler that writes lines of which no record is made, as the service's own does."""
+
+    @property
+    def makes_lines(self) -> bool:
+        """Whether `soon` writes what a record of the level INFO would become."""
+
+    def soon(self, logger: str, text: str, fields: Callable[[], Mapping[str, Any]]) -> None:
+        """Write a line of the level INFO soon."""
 
 
 class LogLines(Observer):
@@ -127,29 +138,52 @@ def _log(
 
 
 def _turn_ended(began: TurnBegan, ended: TurnEnded) -> None:
+    if not turns.isEnabledFor(logging.INFO):
+        return
+    fields = partial(_turn, began, ended)
+    # A record costs half as much as a small turn.
+    if (writer := _only_writer(turns)) is not None:
+        writer.soon(turns.name, "turn ended", fields)
+    else:
+        _log(turns, "turn ended", fields())
+
+
+def _only_writer(logger: logging.Logger) -> Writer | None:
+    """The handler that gets the records of `logger`, if it is the only one and makes lines."""
+    if logger.filters:
+        return None
+    found: list[logging.Handler] = []
+    each: logging.Logger | None = logger
+    while each is not None:
+        found += each.handlers
+        each = each.parent if each.propagate else None
+    return found[0] if len(found) == 1 and _makes_lines(found[0]) else None
+
+
+def _makes_lines(handler: Any) -> TypeGuard[Writer]:
+    return getattr(handler, "makes_lines", False)
+
+
+def _turn(began: TurnBegan, ended: TurnEnded) -> dict[str, Any]:
     caller, usage = began.caller, ended.usage
     read = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
-    _log(
-        turns,
-        "turn ended",
-        _given(
-            turn=began.id,
-            protocol=caller.protocol,
-            conversation=began.conversation,
-            principal=caller.principal,
-            tenant=proven_tenant(caller.principal),
-            address=caller.address,
-            stop=ended.stop,
-            error=ended.error,
-            duration=round(ended.duration, 4),
-            first=None if ended.first is None else round(ended.first, 4),
-            model_calls=ended.model_calls,
-            tool_calls=ended.tool_calls,
-            proposals=ended.proposals,
-            tokens_in=read,
-            tokens_out=usage.output_tokens,
-            price_usd=ended.price,
-        ),
+    return _given(
+        turn=began.id,
+        protocol=caller.protocol,
+        conversation=began.conversation,
+        principal=caller.principal,
+        tenant=proven_tenant(caller.principal),
+        address=caller.address,
+        stop=ended.stop,
+        error=ended.error,
+        duration=round(ended.duration, 4),
+        first=None if ended.first is None else round(ended.first, 4),
+        model_calls=ended.model_calls,
+        tool_calls=ended.tool_calls,
+        proposals=ended.proposals,
+        tokens_in=read,
+        tokens_out=usage.output_tokens,
+        price_usd=ended.price,
     )
 
 

@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -17,8 +17,6 @@ from typing import Any
 
 from sayso.addresses import without_credentials
 
-NAMED = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-BARE = "%(message)s"
 ON = "  | "
 """The beginning of each further line of a record: of a trace."""
 _TRACE = "\n%s"
@@ -62,24 +60,65 @@ def one_line(text: str) -> str:
     )
 
 
-class LineFormatter(logging.Formatter):
-    """One line a record; the further lines of a trace all begin with `ON`."""
+class Lines(logging.Formatter):
+    """The form of the log's lines, of which no tool, model or caller can forge a part."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The text of `record`."""
-        record.message, trace = _parts(record)
-        if self.usesTime():
-            record.asctime = f"{_second(int(record.created))},{int(record.msecs):03}"
-        more = [f" {name}={_word(value)}" for name, value in fields(record).items()]
-        head = one_line(self.formatMessage(record) + "".join(more))
+        """The text of `record`, with its traces."""
+        text, trace = _parts(record)
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
-        traces = (trace, record.exc_text, record.stack_info)
-        lines = [line for text in traces if text for line in text.rstrip("\n").split("\n")]
+        traces = [each for each in (trace, record.exc_text, record.stack_info) if each]
+        level = record.levelname
+        return self.line(record.created, level, record.name, text, given_to(record), traces)
+
+    def line(
+        self,
+        created: float,
+        level: str,
+        logger: str,
+        text: str,
+        given: Mapping[str, Any],
+        traces: Sequence[str] = (),
+    ) -> str:
+        """A line of the log, made at `created` (seconds since the epoch), with the fields that are
+        `given` and those of `adding_fields`."""
+        raise NotImplementedError
+
+
+class LineFormatter(Lines):
+    """One line of text, with its time, level and logger if it is `named`; the further lines of a
+    trace all begin with `ON`."""
+
+    def __init__(self, *, named: bool = False) -> None:
+        super().__init__()
+        self._named = named
+
+    def line(
+        self,
+        created: float,
+        level: str,
+        logger: str,
+        text: str,
+        given: Mapping[str, Any],
+        traces: Sequence[str] = (),
+    ) -> str:
+        """The line as text."""
+        more = [
+            f" {name}={_word(value) if isinstance(value, str) else value}"
+            for name, value in _with_context(given).items()
+        ]
+        if self._named:
+            milliseconds = int(created % 1 * 1000)
+            text = f"{_second(int(created))},{milliseconds:03} {level} {logger}: {text}"
+        head = one_line(text + "".join(more))
+        if not traces:
+            return head
+        lines = [line for each in traces for line in each.rstrip("\n").split("\n")]
         return "\n".join([head, *(ON + one_line(without_credentials(line)) for line in lines)])
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(Lines):
     """One JSON object a record, in one line.
 
     It has `timestamp` (RFC 3339, UTC), `level`, `logger`, `event` (the record's message), the
@@ -87,18 +126,22 @@ class JsonFormatter(logging.Formatter):
     current span if OpenTelemetry is loaded.
     """
 
-    def format(self, record: logging.LogRecord) -> str:
-        """The text of `record`."""
-        event, trace = _parts(record)
-        if record.exc_info and not record.exc_text:
-            record.exc_text = self.formatException(record.exc_info)
-        traces = [text for text in (trace, record.exc_text, record.stack_info) if text]
+    def line(
+        self,
+        created: float,
+        level: str,
+        logger: str,
+        text: str,
+        given: Mapping[str, Any],
+        traces: Sequence[str] = (),
+    ) -> str:
+        """The line as a JSON object."""
         line: dict[str, Any] = {
-            "timestamp": _utc(record.created),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "event": _cut(event),
-            **{name: _value(value) for name, value in fields(record).items()},
+            "timestamp": _utc(created),
+            "level": level.lower(),
+            "logger": logger,
+            "event": _cut(text),
+            **{name: _value(value) for name, value in _with_context(given).items()},
             **_span(),
         }
         if traces:
@@ -106,14 +149,16 @@ class JsonFormatter(logging.Formatter):
         return _json(line)
 
 
-def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """The texts and numbers that a record carries beside its message: those of `extra` and of
-    `adding_fields`."""
-    given = {
+def given_to(record: logging.LogRecord) -> dict[str, Any]:
+    """The texts and numbers that a record carries beside its message: those of `extra`."""
+    return {
         name: value
         for name, value in islice(vars(record).items(), _FIRST, None)
         if isinstance(value, _SHOWN) and name not in _OTHERS
     }
+
+
+def _with_context(given: Mapping[str, Any]) -> Mapping[str, Any]:
     around = _context.get()
     return {**around, **given} if around else given
 
@@ -134,11 +179,11 @@ def _value(value: object) -> object:
     return _cut(without_credentials(str(value)))
 
 
-def _word(value: object) -> str:
-    """A value after its name; quoted if it is not a single word."""
-    if not isinstance(value, str) or _NAME.fullmatch(value):
-        return str(value)
-    text = str(_value(value))
+def _word(value: str) -> str:
+    """A text after its name; quoted if it is not a single word."""
+    if _NAME.fullmatch(value):
+        return value
+    text = _cut(without_credentials(value))
     plain = _WORD.fullmatch(text) and text.isprintable()
     return text if plain else json.dumps(text, ensure_ascii=False)
 

@@ -9,23 +9,33 @@ import select
 import stat
 import threading
 from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import Context, copy_context
-from time import monotonic, sleep
-from typing import TextIO
+from time import monotonic, sleep, time
+from typing import Any, NamedTuple, TextIO
 
 from sayso.addresses import without_credentials
-from sayso.service.lines import BARE, NAMED, JsonFormatter, LineFormatter, one_line
+from sayso.service.lines import JsonFormatter, LineFormatter, Lines, one_line
 
 LINES = 1000
 """Most records queued for a reader; of further ones only the number is logged."""
 LINGER = 1.0
 """Seconds that the end of the process waits for them."""
-_TURNS = "sayso.turn"
 _LINES = 12
-"""Most lines of turns that are written at once: a pipe takes 4 KB as a whole."""
+"""Most lines that are written at once: a pipe takes 4 KB as a whole."""
 _SOON = 0.02
-"""Seconds after which they are written."""
+"""Seconds after which lines are written that may wait."""
+
+
+class _Line(NamedTuple):
+    """A line of the level INFO that is not made yet; it has fields of its context."""
+
+    created: float
+    logger: str
+    text: str
+    fields: Callable[[], Mapping[str, Any]]
+    context: Context
 
 
 class StandardError(logging.StreamHandler[TextIO]):
@@ -33,18 +43,24 @@ class StandardError(logging.StreamHandler[TextIO]):
 
     With `named` each is preceded by its time, level and logger. None can be forged: the message is
     on one line, a trace on lines that begin with ` | `. With `as_json` each is one JSON object in
-    one line.
+    one line. With `alone` it writes nothing while the root logger has handlers.
 
     A blocking write would block the code that logs, such as the loop that answers every request.
     """
 
     def __init__(
-        self, level: int = logging.NOTSET, *, named: bool = False, as_json: bool = False
+        self,
+        level: int = logging.NOTSET,
+        *,
+        named: bool = False,
+        as_json: bool = False,
+        alone: bool = False,
     ) -> None:
         super().__init__()
+        self._alone = alone
         self.setLevel(level)
-        self.setFormatter(JsonFormatter() if as_json else LineFormatter(NAMED if named else BARE))
-        self._turns: list[tuple[Context, logging.LogRecord]] = []
+        self.setFormatter(JsonFormatter() if as_json else LineFormatter(named=named))
+        self._soon: list[_Line] = []
         self._since = 0.0
         self._waiting: deque[bytes] = deque()
         self._lost = 0
@@ -52,43 +68,55 @@ class StandardError(logging.StreamHandler[TextIO]):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write `record` now, or after the queued ones."""
+        if self._alone and logging.getLogger().handlers:
+            return
         # If other code has closed standard error, the code that logs must not fail.
         with suppress(Exception):
-            # A write lets other threads have the interpreter, and twelve lines in a row take less
-            # time each than one alone. The lines of turns therefore wait a moment for each other,
-            # but not longer than until the next line of any other kind.
-            of_turn = record.name == _TURNS and record.levelno == logging.INFO
-            if not (of_turn and self._gathered(record)):
-                self._write_turns()
-                self._write(self.format(record) + self.terminator)
+            self._write_soon()
+            self._write(self.format(record) + self.terminator)
 
-    def _gathered(self, record: logging.LogRecord) -> bool:
-        """Keep the record for a moment, if there are a loop and room."""
-        late = self._turns and monotonic() - self._since > 2 * _SOON
-        if self._waiting or late or len(self._turns) == _LINES:
-            return False
-        if not self._turns:
-            try:
-                asyncio.get_running_loop().call_later(_SOON, self._end_turns)
-            except RuntimeError:
-                return False
-            self._since = monotonic()
-        # The line has fields of its context.
-        self._turns.append((copy_context(), record))
-        return True
+    @property
+    def makes_lines(self) -> bool:
+        """Whether `soon` writes what a record of the level INFO would become."""
+        own = isinstance(self.formatter, Lines) and not self.filters
+        return own and self.level <= logging.INFO
 
-    def _end_turns(self) -> None:
+    def soon(self, logger: str, text: str, fields: Callable[[], Mapping[str, Any]]) -> None:
+        """Write a line of the level INFO within 20 ms, and before any record.
+
+        A write lets other threads have the interpreter, and twelve lines that are made in a row
+        take a third of the time that a record for each takes.
+        """
         assert self.lock is not None
         with self.lock, suppress(Exception):
-            self._write_turns()
+            late = bool(self._soon) and monotonic() - self._since > 2 * _SOON
+            now = late or bool(self._waiting)
+            if not self._soon:
+                self._since = monotonic()
+                try:
+                    asyncio.get_running_loop().call_later(_SOON, self._end_soon)
+                except RuntimeError:
+                    now = True
+            self._soon.append(_Line(time(), logger, text, fields, copy_context()))
+            if now or len(self._soon) == _LINES:
+                self._write_soon()
 
-    def _write_turns(self) -> None:
-        turns, self._turns = self._turns, []
-        lines = [context.run(self.format, record) + self.terminator for context, record in turns]
+    def _end_soon(self) -> None:
+        assert self.lock is not None
+        with self.lock, suppress(Exception):
+            self._write_soon()
+
+    def _write_soon(self) -> None:
+        lines, self._soon = self._soon, []
+        texts = [line.context.run(self._made, line) + self.terminator for line in lines]
         # Records that wait for a reader are counted one by one.
-        for text in lines if self._waiting else ["".join(lines)]:
+        for text in texts if self._waiting else ["".join(texts)]:
             if text:
                 self._write(text)
+
+    def _made(self, line: _Line) -> str:
+        assert isinstance(self.formatter, Lines)
+        return self.formatter.line(line.created, "INFO", line.logger, line.text, line.fields())
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of `record`; if it cannot be formatted, the place where it was made."""
@@ -115,8 +143,8 @@ class StandardError(logging.StreamHandler[TextIO]):
             self._keep(data)
 
     def flush(self) -> None:
-        """Write the lines of turns, and wait a moment for the queued records to be read."""
-        self._end_turns()
+        """Write the lines that may wait, and wait a moment for the queued ones to be read."""
+        self._end_soon()
         end = monotonic() + LINGER
         while self._waiting and monotonic() < end:
             sleep(0.01)
