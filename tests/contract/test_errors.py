@@ -382,12 +382,28 @@ def test_other_paths_are_404(echo: Service, path: str) -> None:
     assert echo.post(path, one()).status == 404
 
 
+@pytest.mark.parametrize("path", [*PATHS["v2"], "/api/chat-ws", "/api/chat/", "/api/chat-stream/x"])
+def test_other_methods_and_paths_below_those_of_v2_have_a_code(echo: Service, path: str) -> None:
+    answer = echo.request("PUT", path)
+    detail, code = {
+        404: ("Not Found", "NOT_FOUND"),
+        405: ("Method Not Allowed", "METHOD_NOT_ALLOWED"),
+    }[answer.status]
+    assert answer.json() == {"detail": detail, "code": code}
+
+
+@pytest.mark.parametrize("path", [*PATHS["v1"], "/api/sendMessage/x", "/api", "/nothing"])
+def test_other_methods_and_paths_elsewhere_have_no_code(echo: Service, path: str) -> None:
+    assert echo.request("PUT", path).json().keys() == {"detail"}
+
+
 def test_v1_only_server_has_health_and_two_paths(served: Serve) -> None:
     service = served(lambda messages, context: "fine", plugins=["v1"])
     assert service.chat(user("x"), path="v1")["content"] == "fine"
     assert service.post("/api/chat", one()).status == 404
     assert service.post("/api/chat-stream", one()).status == 404
     assert service.request("GET", "/api/chat-ws").status == 404
+    assert service.request("GET", "/api/chat").json() == {"detail": "Not Found"}
     assert service.request("GET", "/health").status == 200
 
 

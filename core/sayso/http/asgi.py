@@ -6,6 +6,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from starlette.applications import Starlette
@@ -20,7 +21,7 @@ from sayso.host import ServiceHost
 from sayso.hosting.repeats import KEY
 from sayso.http.access import Authentication, WebPages
 from sayso.http.authentication import bearer
-from sayso.http.endpoints import LONG, ChatEndpoint, Headers, is_json
+from sayso.http.endpoints import LONG, ChatEndpoint, Headers, is_json, standard_error
 from sayso.http.request_ids import HEADER, RequestIds
 from sayso.plugins.routes import each_route
 from sayso.principals import Principal
@@ -205,9 +206,29 @@ def _in_this_process(host: ServiceHost) -> Sequence[str] | None:
     return [name for name in host.plugins.names if name not in host.plugins.own_process]
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     # FastAPI's way to answer, which Sayso uses without it, too.
     assert isinstance(error, HTTPException)
-    if error.status_code in (204, 205, 304):
-        return Response(status_code=error.status_code, headers=error.headers)
-    return JSONResponse({"detail": error.detail}, error.status_code, error.headers)
+    status = error.status_code
+    if status in (204, 205, 304):
+        return Response(status_code=status, headers=error.headers)
+    body = {"detail": error.detail}
+    if status in (404, 405) and _below_chats(request):
+        body["code"] = HTTPStatus(status).name
+    return JSONResponse(body, status, error.headers)
+
+
+def _below_chats(request: Request) -> bool:
+    """Whether the path begins with that of a chat endpoint whose refusals have a code: V2's."""
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    endpoints = (
+        (begin, getattr(route, "endpoint", None))
+        for begin, _, route in each_route(request.app.router.routes)
+    )
+    return any(
+        isinstance(endpoint, ChatEndpoint)
+        and endpoint.errors is standard_error
+        and path.startswith(begin)
+        for begin, endpoint in endpoints
+        if begin
+    )
