@@ -15,7 +15,7 @@ import pytest
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from sayso import Agent, Call, Message, ModelError, RequestContext, tool
+from sayso import Agent, Call, Message, ModelError, PlatformContext, RequestContext, tool
 from sayso.testing import Service, scripted, served, user
 
 CHATS = ["/api/chat", "/api/sendMessage"]
@@ -163,8 +163,9 @@ def test_each_path_that_can_stream_says_so(whole: dict[str, Any]) -> None:
 def test_each_bound_of_a_number_is_a_keyword_of_json_schema(whole: dict[str, Any]) -> None:
     text = json.dumps(whole)
     assert [word for word in ("ge", "gt", "le", "lt", "strict") if f'"{word}": ' in text] == []
-    forms = whole["components"]["schemas"]["Approval"]["properties"]["revision"]["anyOf"]
-    assert forms == [{"type": "integer", "minimum": 1}, {"type": "null"}]
+    for model in ("Approval-Input", "Approval-Output"):
+        forms = whole["components"]["schemas"][model]["properties"]["revision"]["anyOf"]
+        assert forms == [{"type": "integer", "minimum": 1}, {"type": "null"}]
 
 
 def test_a_time_is_described_by_its_form_alone(whole: dict[str, Any]) -> None:
@@ -297,6 +298,75 @@ def test_openapi_leaves_models_of_other_routes_what_they_are() -> None:
     ours = stream["application/x-ndjson"]["schema"]["$ref"].rpartition("/")[2]
     named = {one["$ref"].rpartition("/")[2] for one in schemas[ours]["oneOf"]}
     assert ours != "Event" and named <= schemas.keys()
+
+
+CALL = {"id": "1", "name": "drop", "input": {}}
+EVERY_FIELD = {
+    "source": "x",
+    "messages": [
+        {
+            "role": "user",
+            "content": "hi",
+            "timestamp": "2026-01-01T00:00:00Z",
+            "user": {"name": "Ann", "id": "1"},
+            "agent": {"name": "kube", "id": "2"},
+            "platform_context": dict.fromkeys(PlatformContext.model_fields, "x")
+            | {"aws_credentials": {}},
+            "data": {
+                "cmds": [
+                    {"command": "ls", "execute": False, "id": "1", "intent": "x", "reason": "x"}
+                    | {"files": [{"file_path": "x", "file_content": "x"}], "seen": "x"}
+                ],
+                "executed_cmds": [{"command": "ls", "output": "x", "id": "1"}],
+                "tool_calls": [
+                    {**CALL, "execute": False, "tool_description": "x", "input_description": {}}
+                    | {"intent": "x", "reason": "x", "seen": "x"}
+                ],
+                "executed_tool_calls": [{**CALL, "output": "x"}],
+                "approvals": [
+                    {**CALL, "execute": False, "type": "tool_call", "description": "x"}
+                    | {"intent": "x", "reason": "x", "seen": "x", "input_description": {}}
+                    | {"bound": {}, "revision": 1, "editable": True, "votes": {}, "preview": "x"}
+                ],
+                "executed_approvals": [{**CALL, "output": "x", "type": "tool_call"}],
+                "url_configs": [{"url": "x", "description": "x"}],
+                "session": {},
+            },
+        },
+        {"role": "user", "content": "hi"},
+    ],
+}
+
+
+def with_one_null(value: Any) -> Iterator[Any]:
+    """`value` with null in place of each part of it, one at a time."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, part in parts:
+        inner = with_one_null(part) if isinstance(part, (dict, list)) else ()
+        for one in (None, *inner):
+            changed = value.copy()
+            changed[key] = one
+            yield changed
+
+
+def test_null_is_taken_for_just_those_fields_that_openapi_says() -> None:
+    with served(Agent(model=scripted(*["fine"] * 200)), docs=True) as service:
+        document = document_of(service)
+        request = document["paths"]["/api/chat"]["post"]["requestBody"]["content"]
+        allows = validator(document, request["application/json"]["schema"])
+        allows(EVERY_FIELD)
+        assert service.post("/api/chat", EVERY_FIELD).status == 200
+        taken = 0
+        for body in with_one_null(EVERY_FIELD):
+            answer = service.post("/api/chat", body)
+            if answer.status == 200:
+                allows(body)
+                taken += 1
+            else:
+                with pytest.raises(jsonschema_rs.ValidationError):
+                    allows(body)
+                    raise AssertionError(f"{answer.body} answers {body}")
+    assert taken > 50
 
 
 def test_replies_and_events_are_what_openapi_says() -> None:

@@ -180,6 +180,18 @@ def test_empty_results_are_empty_replies(served: Serve) -> None:
     ]
 
 
+def test_null_in_a_dict_is_the_same_as_an_absent_field(served: Serve) -> None:
+    call = {"id": "a", "name": "drop", "input": {"x": None}, "input_description": None}
+    data = {"tool_calls": [call], "cmds": None, "session": {"kept": None}}
+    reply = {"role": "assistant", "content": "hi", "meta_data": None, "user": None}
+    service = served(lambda messages, context: {**reply, "data": data})
+    answer = service.chat(user("x"))
+    assert (answer["content"], answer["data"]["session"]) == ("hi", {"kept": None})
+    assert [c["input"] for c in answer["data"]["tool_calls"]] == [{"x": None}]
+    service = served(lambda messages, context: {**reply, "data": None})
+    assert service.chat(user("x"))["content"] == "hi"
+
+
 def test_messages_and_context_are_what_was_sent(served: Serve) -> None:
     seen: list[Any] = []
 

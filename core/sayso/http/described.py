@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
+
 _SHARED: Mapping[str, str] = {
     "type": "The kind of the object.",
     "id": "The id of the call; Sayso's own for calls that need approval.",
@@ -137,11 +140,28 @@ ERROR: Mapping[str, Any] = {
 }
 
 
+class BodySchema(GenerateJsonSchema):
+    """Schemas of bodies as `BodyReader` takes them: null stands for any optional field but a
+    boolean. Schemas of answers are pydantic's own."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> dict[str, Any]:
+        """The schema of an optional field."""
+        made = super().default_schema(schema)
+        if self.mode == "serialization" or made.get("type") == "boolean":
+            return made
+        default = {"default": made.pop("default")} if "default" in made else {}
+        forms = made["anyOf"] if made.keys() == {"anyOf"} else [made]
+        null = {"type": "null"}
+        return {"anyOf": forms if null in forms else [*forms, null], **default}
+
+
 def described(
     name: str, schema: dict[str, Any], meanings: Mapping[str, str] = {}
 ) -> dict[str, Any]:
     """The schema of the model `name`, with a description at each field that has none: that of
     `meanings`, else that of the contract's field."""
+    # pydantic names the forms of a model in bodies and in answers after it.
+    name = name.removesuffix("-Input").removesuffix("-Output")
     fields = schema.get("properties", {})
     for key, field in fields.items():
         whole = f"{name}.{key}"

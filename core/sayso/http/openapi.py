@@ -31,7 +31,15 @@ from sayso.errors import (
 )
 from sayso.host import ServiceHost
 from sayso.http.access import PUBLIC
-from sayso.http.described import CHAT, ERROR, OPERATIONS, REQUESTS, STREAM, described
+from sayso.http.described import (
+    CHAT,
+    ERROR,
+    OPERATIONS,
+    REQUESTS,
+    STREAM,
+    BodySchema,
+    described,
+)
 from sayso.http.endpoints import ChatEndpoint, standard_error
 from sayso.wire.events import Event
 from sayso.wire.failures import Failure
@@ -146,7 +154,11 @@ def _schemas(prefix: str) -> dict[str, Any]:
         *((each, "serialization", TypeAdapter(each)) for each in events),
     ]
     template = f"{_COMPONENT}{prefix}{{model}}"
-    _, made = TypeAdapter.json_schemas(given, ref_template=template)  # type: ignore[arg-type]
+    _, made = TypeAdapter.json_schemas(
+        given,  # type: ignore[arg-type]
+        ref_template=template,
+        schema_generator=BodySchema,
+    )
     schemas: dict[str, Any] = made["$defs"]
     for each in events:
         schema = schemas[each.__name__]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from sayso.http.described import described
+from sayso.http.described import BodySchema, described
 
 Schema = dict[str, Any]
 Operation = dict[str, Any]
@@ -79,7 +79,7 @@ def openapi_shape(
 
     A reference would point into another document, so the schema that it names replaces it.
     """
-    schema = TypeAdapter(kind).json_schema(mode=mode)
+    schema = TypeAdapter(kind).json_schema(mode=mode, schema_generator=BodySchema)
     known = schema.pop("$defs", {})
     for each in (schema, *known.values()):
         described(each.get("title", ""), each, meanings)

@@ -35,6 +35,7 @@ from sayso.wire.events import (
     fold_done,
     is_event,
 )
+from sayso.wire.json_bytes import without_nulls
 from sayso.wire.messages import AgentMessage, Data
 from sayso.workers import cancelled_here, let_cancel
 from sayso.workers.code import beginning
@@ -106,9 +107,10 @@ def _message(result: object) -> AgentMessage:
         return _valid(result.model_copy(deep=True))
     if isinstance(result, str):
         return AgentMessage(content=result)
-    if isinstance(result, Mapping) and ("content" in result or "data" in result):
+    stated = without_nulls(AgentMessage, dict(result)) if isinstance(result, Mapping) else {}
+    if "content" in stated or "data" in stated:
         try:
-            return AgentMessage.model_validate(dict(result))
+            return AgentMessage.model_validate(stated)
         except ValidationError as error:
             raise AgentError(INVALID) from error
     # The log shows this to authors: a function without a `return` returns None.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, cached_property
 from itertools import islice
@@ -83,8 +83,11 @@ class BodyReader(Generic[M]):
             raise InvalidRequest.at(["body"], "json_invalid", "the body is not UTF-8") from None
         except ValidationError as error:
             details = error.errors(include_url=False, include_context=False)
-        if any(d["input"] is None and _is_optional(self._model, d["loc"]) for d in details):
-            return self.read(to_json(_without_nulls(self._model, from_json(body))))
+        if any(item["input"] is None for item in details):
+            value = from_json(body)
+            kept = without_nulls(self._model, value)
+            if kept != value:
+                return self.read(to_json(kept))
         raise InvalidRequest(
             [
                 {"loc": ["body", *item["loc"]], "msg": item["msg"], "type": item["type"]}
@@ -235,19 +238,10 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
-def _is_optional(model: type[BaseModel], loc: Sequence[str | int]) -> bool:
-    holder: type[BaseModel] | None = model
-    field: _Field | None = None
-    for part in loc:
-        if isinstance(part, str):
-            field = _fields(holder).get(part) if holder is not None else None
-            holder = field.holds if field is not None else None
-    return field is not None and field.optional and isinstance(loc[-1], str)
-
-
-def _without_nulls(model: type[BaseModel], value: Any) -> Any:
+def without_nulls(model: type[BaseModel], value: Any) -> Any:
+    """`value`, which is to become a `model`, without null for optional fields."""
     if isinstance(value, list):
-        return [_without_nulls(model, item) for item in value]
+        return [without_nulls(model, item) for item in value]
     if not isinstance(value, dict):
         return value
     fields, kept = _fields(model), {}
@@ -255,7 +249,7 @@ def _without_nulls(model: type[BaseModel], value: Any) -> Any:
         field = fields.get(name)
         if field is None or not (item is None and field.optional):
             holds = field.holds if field is not None else None
-            kept[name] = _without_nulls(holds, item) if holds is not None else item
+            kept[name] = without_nulls(holds, item) if holds is not None else item
     return kept
 
 

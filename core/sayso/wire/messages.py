@@ -347,7 +347,8 @@ class Message(Wire):
 class ChatRequest(Wire):
     """The body of every chat endpoint; the last message is the current user's.
 
-    Further top-level fields are kept; on V2 they are the request fields (design, section 7).
+    Null for an optional field counts as absent; only `execute` must be true or false. Further
+    top-level fields are kept; on V2 they are the request fields (design, section 7).
     """
 
     messages: list[Message]
