@@ -1,4 +1,7 @@
-"""The bodies of requests, as far as they are used; all other fields are accepted and ignored."""
+"""The bodies of requests, as far as they are used; all other fields are accepted and ignored.
+
+As in OpenAI's own, null stands for each field that has a default.
+"""
 
 from typing import Any
 
@@ -25,7 +28,7 @@ class Said(_Open):
 class StreamOptions(_Open):
     """Options for a stream beside its text."""
 
-    include_usage: bool = False
+    include_usage: bool | None = False
 
 
 class ChatBody(_Open):
@@ -33,7 +36,7 @@ class ChatBody(_Open):
 
     model: str
     messages: list[Said]
-    stream: StrictBool = False
+    stream: StrictBool | None = False
     stream_options: StreamOptions | None = None
     n: int | None = None
 
@@ -46,10 +49,15 @@ class ResponseBody(_Open):
     instructions: str | None = None
     previous_response_id: str | None = None
     conversation: str | Json | None = None
-    stream: StrictBool = False
-    background: StrictBool = False
-    store: StrictBool = True
+    stream: StrictBool | None = False
+    background: StrictBool | None = False
+    store: StrictBool | None = True
     metadata: dict[str, str] | None = None
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Null is the default."""
+        self.background = bool(self.background)
+        self.store = self.store is not False
 
 
 chat_bodies = BodyReader(ChatBody)

@@ -52,7 +52,7 @@ class Chat:
         completion = Completion(name, int(time.time()))
         talk = self._talk(request, body)
         if body.stream:
-            usage = body.stream_options is not None and body.stream_options.include_usage
+            usage = body.stream_options is not None and bool(body.stream_options.include_usage)
             return Streamed(_frames(self._host, completion, talk, usage))
         return await while_there(_whole(completion, talk), request.receive)
 

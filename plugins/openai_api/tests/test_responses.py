@@ -42,6 +42,19 @@ def resumed(world: World, style: str, first: Any, *answers: Json, said: str = "d
 STYLES = ["previous", "echo", "reference"]
 
 
+def test_null_is_the_default_of_each_option(start: Start) -> None:
+    world = start("Hello.", "Hello.")
+    nulls: Json = {"extra_body": dict.fromkeys(("stream", "store", "background", "metadata"))}
+    done = create(world, "hello", **nulls)
+    assert (done.store, done.background) == (True, False)
+    assert world.client.responses.retrieve(done.id).output_text == "Hello."
+    options: Json = {"stream": None, "stream_options": {"include_usage": None}, "n": None}
+    messages: Any = [{"role": "user", "content": "hello"}]
+    chat = world.client.chat.completions
+    made = chat.create(model="desk", messages=messages, extra_body=options)
+    assert made.choices[0].message.content == "Hello."
+
+
 def test_text_arrives_whole_and_as_a_stream(start: Start) -> None:
     world = start("Hello there.", "Hello again.")
     done = create(world, "hello", metadata={"ticket": "7"})
