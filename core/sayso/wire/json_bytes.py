@@ -224,12 +224,11 @@ class _Field(NamedTuple):
 
 @cache
 def _fields(model: type[BaseModel]) -> Mapping[str, _Field]:
-    return {
-        name: _Field(
-            not field.is_required() and field.annotation is not bool, _model_in(field.annotation)
-        )
-        for name, field in model.model_fields.items()
-    }
+    found: dict[str, _Field] = {}
+    for name, field in model.model_fields.items():
+        optional = not field.is_required() and field.annotation is not bool
+        found[name] = found[field.alias or name] = _Field(optional, _model_in(field.annotation))
+    return found
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

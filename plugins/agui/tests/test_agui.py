@@ -22,6 +22,15 @@ def test_text_arrives_as_one_message(start: Start) -> None:
     assert "Hello there." in repr(page.world.model.asks[-1].turns)
 
 
+def test_null_is_the_same_as_an_absent_field(start: Start) -> None:
+    page = Page(start("Hello there."))
+    nulls = dict.fromkeys(("toolCalls", "toolCallId", "name"))
+    page.messages.append({"id": "a", "role": "assistant", "content": "hello", **nulls})
+    page.messages.append({"id": "u", "role": "user", "content": "hello", **nulls})
+    page.run(state=None, tools=None, context=None, forwardedProps=None, resume=None)
+    assert page.text == "Hello there."
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("messages", ["all", "none"])
 def test_an_approved_call_runs_once(start: Start, version: str | None, messages: str) -> None:
