@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from sayso import openapi_fields, openapi_operation
+from sayso import openapi_operation, openapi_shape
+from sayso_ui_stream.messages import Body
 
 _CHAT = {
     "name": "chat",
@@ -12,17 +13,14 @@ _CHAT = {
     "schema": {"type": "string"},
 }
 _STREAM = {"description": "Server-sent events of the UI message stream."}
-_BODY = openapi_fields(
-    "The body that `DefaultChatTransport` sends; other fields reach the agent's hooks.",
-    id="The id of the chat.",
-    messages={
-        "type": "array",
-        "items": {"type": "object"},
-        "description": "The messages of the chat, with their parts; parts of calls that wait for "
-        "a decision have the page's answer in `approval`.",
-    },
-    trigger="`submit-message` or `regenerate-message`.",
-)
+_MEANINGS = {
+    "Body.id": "The id of the chat.",
+    "UIMessage.id": "The id of the message.",
+    "messages": "The messages of the chat, with their parts.",
+    "metadata": "The metadata of the message; the reply's has the session.",
+    "parts": "Texts and calls; parts of calls that wait for a decision have the page's answer in "
+    "`approval`.",
+}
 
 
 def openapi_paths(path: str) -> dict[str, dict[str, Any]]:
@@ -33,7 +31,7 @@ def openapi_paths(path: str) -> dict[str, dict[str, Any]]:
         "`tool-approval-request`; the page answers it in the parts of its next request.",
         answers=_STREAM,
         media="text/event-stream",
-        takes=_BODY,
+        takes=openapi_shape(Body, _MEANINGS, mode="validation"),
         example={
             "id": "c1",
             "messages": [
