@@ -76,8 +76,10 @@ _OWN: Mapping[str, str] = {
     "Status.status": "`ok`, or why not.",
     "Ticket.ticket": "The ticket: valid once.",
     "Ticket.expires_in": "Seconds for which it is valid.",
-    "Error.detail": "The error; on V1 a text or a list, on V2 a text.",
-    "Error.code": "The code of the error; a program should read this one.",
+    "Error.detail": "The error: a text, or with 422 a list with `loc`, `msg` and `type` of each.",
+    "Error.code": "The code of the error, for programs; with 422 each `type` has it.",
+    "Error.data": "The approved calls that were carried out before the turn failed.",
+    "Error.error": "The error as a text.",
     "Error.incident": "The id by which the log has the cause of a failure.",
     "Error.pending": "The ids of the calls that wait for a decision.",
 }
@@ -135,6 +137,7 @@ ERROR: Mapping[str, Any] = {
         "detail": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]},
         "code": {"type": "string"},
         "incident": {"type": "string"},
+        "data": {"type": "object"},
         "pending": {"type": "array", "items": {"type": "string"}},
     },
 }

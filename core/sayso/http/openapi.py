@@ -214,9 +214,13 @@ def _refusals(endpoint: ChatEndpoint) -> dict[str, Any]:
         # Answered before the request reaches its protocol.
         nobody = Unauthenticated()
         examples.append((nobody, *standard_error(nobody, _failure(nobody))))
+    shape = deepcopy(dict(ERROR))
+    if endpoint.streams:
+        # So that a client can read it like the last event of a stream.
+        shape["properties"] |= {"type": {"const": "error"}, "error": {"type": "string"}}
     responses: dict[str, Any] = {}
     for error, status, body in examples:
-        made = _response(status, _json(described("Error", dict(ERROR))))
+        made = _response(status, _json(described("Error", deepcopy(shape))))
         content = responses.setdefault(str(status), made)["content"]["application/json"]
         content.setdefault("examples", {})[type(error).__name__] = {"value": body}
     return responses
