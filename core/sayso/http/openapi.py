@@ -216,7 +216,7 @@ def _refusals(endpoint: ChatEndpoint) -> dict[str, Any]:
         examples.append((nobody, *standard_error(nobody, _failure(nobody))))
     shape = deepcopy(dict(ERROR))
     if endpoint.streams:
-        # So that a client can read it like the last event of a stream.
+        # A client reads a refusal like the last event of a stream.
         shape["properties"] |= {"type": {"const": "error"}, "error": {"type": "string"}}
     responses: dict[str, Any] = {}
     for error, status, body in examples:

@@ -1,6 +1,6 @@
 """The bodies of requests, as far as they are used; all other fields are accepted and ignored.
 
-As in OpenAI's own, null stands for each field that has a default.
+Null stands for each field that has a default, as at OpenAI.
 """
 
 from typing import Any
