@@ -90,13 +90,20 @@ class Authentication:
                 if isinstance(error, asyncio.CancelledError):
                     # The server has waited long enough for the authentication.
                     error = Busy("the service is stopping")
-                failure = self.host.failure(error)
-                status, body = standard_error(error, failure)
-                answer = Fixed(to_json(body), status)
-                answer.headers += failure.headers
-                await _deny(answer, scope, receive, send)
+                await self._refuse(error, scope, receive, send)
                 return
         await self.app(scope, receive, send)
+
+    async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+        failure = self.host.failure(error)
+        owner = self.host.owners.of(path_of(scope)) if scope["type"] == "http" else ""
+        if (own := self.host.plugins.refusal(owner, error, failure)) is not None:
+            await own(scope, receive, send)
+            return
+        status, body = standard_error(error, failure)
+        answer = Fixed(to_json(body), status)
+        answer.headers += failure.headers
+        await _deny(answer, scope, receive, send)
 
 
 def check_access(host: Host, scope: Mapping[str, Any]) -> None:

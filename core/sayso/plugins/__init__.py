@@ -46,8 +46,10 @@ from sayso.plugins.routes import claims, collect_routes
 if TYPE_CHECKING:
     import click
     from starlette.routing import Router
+    from starlette.types import ASGIApp
 
     from sayso.hosting import Host
+    from sayso.wire.failures import Failure
 
 __all__ = ["Plugin", "PluginInfo", "Plugins"]
 
@@ -151,6 +153,14 @@ class Plugins:
                 for path, operations in describe(host).items():
                     found.setdefault(path, {}).update(operations)
         return found
+
+    def refusal(self, name: str, error: Exception, failure: Failure) -> ASGIApp | None:
+        """The form in which the active plugin of this name refuses unknown callers, if it has
+        one."""
+        plugin = next((a.plugin for a in self._active if a.name == name), None)
+        shown = getattr(plugin, "refusal", None)
+        answer: ASGIApp | None = shown(error, failure) if shown is not None else None
+        return answer
 
     @property
     def page(self) -> str | None:

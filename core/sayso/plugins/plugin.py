@@ -22,7 +22,10 @@ from sayso.trees import copied
 from sayso.wire.masking import raised_at
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from sayso.hosting import Host
+    from sayso.wire.failures import Failure
 
 log = logging.getLogger("sayso.plugins")
 
@@ -68,6 +71,14 @@ class Plugin:
         every route are added.
         """
         return {}
+
+    def refusal(self, error: Exception, failure: Failure) -> ASGIApp | None:
+        """The answer to a request for one of this plugin's routes whose caller could not be
+        authenticated, as an ASGI application; None for the form of V2's errors.
+
+        For protocols whose clients read errors in a form of their own.
+        """
+        return None
 
 
 def made(choice: Choice, config: Config, given: object, seconds: float) -> object | None:

@@ -14,11 +14,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pydantic import Field, field_validator
+from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from sayso import (
     ChatRequest,
     Duration,
+    Failure,
     Host,
     KeptBeside,
     Plugin,
@@ -27,7 +29,7 @@ from sayso import (
     Subject,
     hookimpl,
 )
-from sayso_openai_api.answers import PROTOCOL, Endpoint, nothing_here
+from sayso_openai_api.answers import PROTOCOL, Endpoint, nothing_here, refusal
 from sayso_openai_api.chat import Chat
 from sayso_openai_api.listing import Models
 from sayso_openai_api.responses import Responses
@@ -90,6 +92,10 @@ class OpenAIAPI(Plugin):
         from sayso_openai_api.described import openapi_paths
 
         return openapi_paths(host)
+
+    def refusal(self, error: Exception, failure: Failure) -> Response:
+        """The form of OpenAI's errors."""
+        return refusal(error, failure)
 
     @hookimpl
     @asynccontextmanager

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from openai import APIError, APIStatusError, NotFoundError
+from openai import APIError, APIStatusError, AuthenticationError, NotFoundError
 from openai_world import Start, World, deletion
 
 HOLD = '[plugin.openai_api]\nhold = "30s"\n'
@@ -34,6 +34,15 @@ def card_id(text: str) -> str:
     found = re.search(r"sayso approvals approve ([0-9a-f]{32})", text)
     assert found, text
     return found[1]
+
+
+def test_a_wrong_key_is_refused_in_the_form_of_openais_errors(start: Start) -> None:
+    world = start(config='[auth]\nscheme = "bearer"\ntokens = {ann = "right"}\n', key="wrong")
+    with pytest.raises(AuthenticationError) as refused:
+        world.client.models.list()
+    assert refused.value.code == "UNAUTHENTICATED"
+    assert "the bearer token is not valid" in str(refused.value)
+    assert refused.value.response.headers["www-authenticate"] == "Bearer"
 
 
 def test_the_agent_is_the_only_model(start: Start) -> None:

@@ -14,10 +14,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pydantic import Field
+from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from sayso import Host, Plugin, hookimpl
-from sayso_ui_stream.endpoint import Chat
+from sayso import Failure, Host, Plugin, hookimpl
+from sayso_ui_stream.endpoint import Chat, refusal
 
 __all__ = ["UIStream"]
 
@@ -50,6 +51,10 @@ class UIStream(Plugin):
             router.routes.append(Route(f"{path}/{{chat}}/stream", chat.again, methods=["GET"]))
             router.routes.append(Route(f"{path}/{{chat}}/stop", chat.stop, methods=["POST"]))
         return router
+
+    def refusal(self, error: Exception, failure: Failure) -> Response:
+        """A sentence, which pages show as it is."""
+        return refusal(failure)
 
     def openapi_paths(self, host: Host) -> Mapping[str, Mapping[str, Any]]:
         """The operations of this plugin's routes."""

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sayso import Caller, Host, InvalidRequest, asked, caller_of, read_body, sse_reply
+from sayso import Caller, Failure, Host, InvalidRequest, asked, caller_of, read_body, sse_reply
 from sayso_ui_stream.chunks import Chunks
 from sayso_ui_stream.messages import Read, bodies, read
 
@@ -105,8 +105,15 @@ class Chat:
         return Response(status_code=204)
 
 
+def refusal(failure: Failure) -> Response:
+    """The answer to a refused request: pages show its body as it is."""
+    response = PlainTextResponse(failure.message, failure.status)
+    response.raw_headers += failure.headers
+    return response
+
+
 class _Endpoint:
-    """An ASGI application around `answer`; pages show the body of a refusal as it is."""
+    """An ASGI application around `answer`."""
 
     def __init__(self, host: Host, answer: Answer) -> None:
         self._host = host
@@ -116,10 +123,7 @@ class _Endpoint:
         try:
             app = await self._answer(Request(scope, receive, send))
         except Exception as error:
-            failure = self._host.failure(error)
-            response = PlainTextResponse(failure.message, failure.status)
-            response.raw_headers += failure.headers
-            app = response
+            app = refusal(self._host.failure(error))
         await app(scope, receive, send)
 
 

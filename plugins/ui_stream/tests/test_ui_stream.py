@@ -10,6 +10,13 @@ from ui_world import Page, Start, deletion
 from sayso import Blocked, Call, Silence
 
 
+def test_a_caller_without_a_token_reads_a_sentence(start: Start) -> None:
+    world = start(config='[auth]\nscheme = "bearer"\ntokens = {ann = "right"}\n')
+    refused = world.service.post("/ai/chat", {"messages": []})
+    assert refused.status == 401
+    assert refused.text == "a bearer token is needed: 'Authorization: Bearer TOKEN'"
+
+
 def test_text_arrives_as_parts_of_one_message(start: Start) -> None:
     page = Page(start("Hello there.", "Again."))
     page.say("hello")
