@@ -155,3 +155,38 @@ def test_an_unissued_call_beside_one_already_told_is_news_to_the_model(served: S
     last = service.chat(user("wipe"), said(reply), user("", data={"tool_calls": [first, theirs]}))
     assert last["content"] == "both gone"
     assert "deleted b" in str(model.asks[-1].turns)
+
+
+ENDED = {
+    "tool_calls": {
+        "tool_calls": [APPROVED],
+        "executed_tool_calls": [{**CALL, "output": "deleted a"}],
+    },
+    "approvals": {
+        "approvals": [APPROVED],
+        "executed_approvals": [{**CALL, "output": "deleted a"}],
+    },
+    "rejected": {
+        "approvals": [{"id": "theirs-1", "rejection_reason": "no"}],
+        "executed_approvals": [{**CALL, "output": "Rejected: no"}],
+    },
+    "commands": {
+        "cmds": [command("touch ran")],
+        "executed_cmds": [{"command": "touch ran", "output": "ok"}],
+    },
+}
+
+
+@pytest.mark.parametrize("settings", [{}, UNISSUED], ids=["refused", "accepted"])
+@pytest.mark.parametrize("data", ENDED.values(), ids=ENDED)
+def test_what_another_service_has_carried_out_is_history_and_no_decision(
+    served: Serve, tmp_path: Path, data: Json, settings: Json
+) -> None:
+    tools = Counted()
+    agent, model = scripted(["fine"], tools.tools, commands=LocalShell(workdir=tmp_path / "work"))
+    service = served(agent, **settings)
+    history = [user("wipe"), {"role": "assistant", "content": "It is done.", "data": data}]
+    assert service.chat(*history, user("thanks"))["content"] == "fine"
+    assert tools.runs == []
+    assert not (tmp_path / "work" / "ran").exists()
+    assert len(model.asks) == 1

@@ -34,17 +34,19 @@ Item = TypeVar("Item", ToolCall, Approval, Command)
 
 def choices(messages: Sequence[Message]) -> list[Choice]:
     """The decisions of a request: the newest message's; for ids that it does not name, those of the
-    assistant message directly before it; copies further back come last."""
+    assistant message directly before it whose outcomes it does not state; copies further back come
+    last."""
     last = len(messages) - 1
     found = _in_message(messages[last], last, newest=True)
     named = stated_ids(messages[last].data)
-    if last and messages[last - 1].role == "assistant":
+    if last and (before := messages[last - 1]).role == "assistant":
+        ended = _ended(before.data)
         found += [
             choice
-            for choice in _in_message(messages[last - 1], last - 1, newest=False)
-            if choice.id not in named
+            for choice in _in_message(before, last - 1, newest=False)
+            if choice.id not in named and _key(choice) not in ended
         ]
-        named |= stated_ids(messages[last - 1].data)
+        named |= stated_ids(before.data) - ended
     for index in range(last):
         if (data := messages[index].data) is None:
             continue
@@ -55,6 +57,18 @@ def choices(messages: Sequence[Message]) -> list[Choice]:
     if not messages[last].content.strip() and all(choice.copy for choice in found):
         found += _open(messages)
     return found
+
+
+def _ended(data: Data | None) -> set[str]:
+    """The ids of the calls whose outcomes a message states, and the texts of such commands without
+    an id; another service may have run them."""
+    if data is None:
+        return set()
+    return {o.id for o in data.outcomes} | {ran.id or ran.command for ran in data.executed_cmds}
+
+
+def _key(choice: Choice) -> str | None:
+    return choice.id or (choice.input or {}).get("command")
 
 
 def _open(messages: Sequence[Message]) -> list[Choice]:
