@@ -9,7 +9,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from pydantic import AliasChoices, BaseModel, SecretBytes, SecretStr
+from pydantic import AliasChoices, BaseModel, Secret, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
@@ -33,8 +33,9 @@ def received(value: Any, names: Names) -> Any:
         case Decimal():
             return float(value)
         case bytes() | bytearray():
-            return value.decode("utf-8", "replace")
-        case SecretStr() | SecretBytes():
+            # Different bytes have different texts.
+            return value.decode("utf-8", "backslashreplace")
+        case Secret() | SecretStr() | SecretBytes():
             return received(value.get_secret_value(), names)
         case BaseModel():
             return _fields(value, names)

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, Protocol
 
-from pydantic import BaseModel, SecretBytes, SecretStr
+from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 
 from sayso.config.received import Names, names_of, received
 from sayso.errors import ToolInputError
 from sayso.trees import canonical, copied
 from sayso.wire.json_bytes import is_json
 
-_SECRET = (SecretStr, SecretBytes)
+_SECRET = (Secret, SecretStr, SecretBytes)
 _ABSENT = object()
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 UNSTEADY = object()
@@ -39,7 +39,7 @@ class Whole:
         """Add a parameter; without `dump` no JSON can be read as it."""
         self.values[name] = value
         if dump is not _ABSENT and is_json(dump):
-            self.dumps[name] = _ordered(value, dump)
+            self.dumps[name] = ordered(value, dump)
 
 
 class Taking(Protocol):
@@ -162,7 +162,8 @@ def _survive(tool: Taking, input: Mapping[str, Any], whole: Whole, names: Iterab
 def _mark(tool: Taking, name: str, value: Any) -> dict[str, Any]:
     """The mark of a parameter that the service sets."""
     mark: dict[str, Any] = {"set_by": "service"}
-    if not _is_secret(tool, name, value) and (shown := steady(value)) is not UNSTEADY:
+    shown = UNSTEADY if _is_secret(tool, name, value) else steady(value)
+    if shown is not UNSTEADY and is_json(shown):
         mark["default"] = shown
     return mark
 
@@ -172,10 +173,11 @@ def _is_secret(tool: Taking, name: str, value: Any) -> bool:
 
 
 def steady(value: Any) -> Any:
-    """A value as JSON that is the same in each process; UNSTEADY if it has none."""
+    """A value in a form that has a canonical text, the same in each process; UNSTEADY if it has
+    none."""
     try:
         found = received(value, {})
-        if is_json(found) and not _ADDRESS.search(canonical(found).decode("utf-8", "replace")):
+        if not _ADDRESS.search(canonical(found).decode("utf-8", "replace")):
             return found
     except Exception:
         # A user's object that cannot be serialized.
@@ -230,16 +232,16 @@ def same(one: Any, other: Any) -> bool:
         return False
 
 
-def _ordered(value: Any, dump: Any) -> Any:
+def ordered(value: Any, dump: Any) -> Any:
     """The JSON of a value with its sets in a fixed order; Python's own order differs from set to
     set."""
     if isinstance(value, set | frozenset) and isinstance(dump, list):
         return sorted(dump, key=canonical)
     if isinstance(value, list | tuple) and isinstance(dump, list) and len(value) == len(dump):
-        return [_ordered(*pair) for pair in zip(value, dump, strict=True)]
+        return [ordered(*pair) for pair in zip(value, dump, strict=True)]
     if isinstance(dump, dict) and (parts := _parts(value, {})) is not None:
         by_key = {key: part for _, keys, part, _ in parts for key in keys}
-        return {k: _ordered(by_key[k], v) if k in by_key else v for k, v in dump.items()}
+        return {k: ordered(by_key[k], v) if k in by_key else v for k, v in dump.items()}
     return dump
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
+from sayso.tools.inputs import ordered
 from sayso.wire.json_bytes import is_json
 
 
@@ -48,13 +49,18 @@ def sayable(schema: dict[str, Any]) -> dict[str, Any]:
 class Schema(GenerateJsonSchema):
     """Schemas without titles that are the same in each process."""
 
+    ignored_warning_kinds = {
+        *GenerateJsonSchema.ignored_warning_kinds,
+        # The service itself sets a default that JSON cannot express.
+        "non-serializable-default",
+    }
+
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
     def encode_default(self, dft: Any) -> Any:
         # Python's own order of a set differs in each process, and so would the schema.
-        steady = sorted(dft, key=repr) if isinstance(dft, set | frozenset) else dft
-        return super().encode_default(steady)
+        return ordered(dft, super().encode_default(dft))
 
 
 def stated_object(label: str, schema: Mapping[str, Any]) -> dict[str, Any]:
