@@ -25,7 +25,7 @@ from sayso.principals import person_of, proven_tenant
 from sayso.tools import Tool
 from sayso.tools.inputs import recorded
 from sayso.wire.json_bytes import json_values
-from sayso.wire.masking import mask
+from sayso.wire.masking import MASK, mask_apart
 from sayso.wire.messages import Kind, PlatformContext
 
 _TOOL_CHANGED = (
@@ -221,7 +221,7 @@ def place(platform: PlatformContext | None) -> dict[str, Any]:
     if platform.aws_credentials:
         found["aws_credentials"] = _account(platform.aws_credentials)
     secrets = platform.secrets()
-    return mask(found, secrets) if secrets else found
+    return mask_apart(found, secrets) if secrets else found
 
 
 def differs(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -239,8 +239,13 @@ def differs(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def missing(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The credentials that were present when the call was proposed and are absent now."""
-    return [name for name in CREDENTIALS if name in recorded and name not in now]
+    """The fields without a recorded value that were present when the call was proposed and are
+    absent now: credentials, and fields that hold a secret."""
+    found = [n for n in CREDENTIALS if n in recorded and n not in now]
+    found += [n for n in PLAIN if n not in now and MASK in recorded.get(n, "")]
+    one, other = (each.get("aws_credentials", {}) for each in (recorded, now))
+    hidden = (n for n in one if n not in other and MASK in str(one[n]))
+    return found + [f"aws_credentials.{n}" for n in hidden if "aws_credentials" in now]
 
 
 def restored(recorded: Mapping[str, Any], platform: PlatformContext) -> PlatformContext:
@@ -262,10 +267,7 @@ def restored(recorded: Mapping[str, Any], platform: PlatformContext) -> Platform
         stated = _restored_account(recorded["aws_credentials"], platform.aws_credentials)
         if stated != platform.aws_credentials:
             changes["aws_credentials"] = stated
-    if not changes:
-        return platform
-    made = platform.model_copy(update=changes)
-    return made
+    return platform.model_copy(update=changes) if changes else platform
 
 
 def _without_user(url: str) -> str:

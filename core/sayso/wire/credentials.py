@@ -8,8 +8,14 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-_REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
-"""Credentials contain a region, which is no secret, and is an input of many tools."""
+_PUBLIC = (
+    (("region",), re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")),
+    (("account", "accountid"), re.compile(r"\d{12}")),
+    (("role", "rolearn"), re.compile(r"arn:aws[a-z-]*:(iam|sts)::\d{12}:[\w+=,.@/-]+")),
+    (("endpoint", "endpointurl"), re.compile(r"https?://[\w.-]+(:\d+)?/?")),
+)
+"""The values in credentials that are no secrets: where these give access to, which approvers are
+shown, and which are inputs of many tools. For the ends of their names, their form."""
 _NAMED = re.compile(
     r"""
     (?: token | password | client-key-data | client-secret
@@ -74,19 +80,21 @@ def _read(value: re.Match[str]) -> Iterator[str]:
 
 
 def in_credentials(value: object) -> Iterator[str]:
-    """Each string in credentials of any shape, except a region."""
+    """Each string in credentials of any shape, except where these give access to."""
     match value:
         case str():
             yield value
         case dict():
             for name, item in value.items():
-                if not _is_region(name, item):
+                if not _is_public(name, item):
                     yield from in_credentials(item)
         case list():
             for item in value:
                 yield from in_credentials(item)
 
 
-def _is_region(name: object, value: object) -> bool:
-    named = isinstance(name, str) and name.lower().endswith("region")
-    return named and isinstance(value, str) and _REGION.fullmatch(value) is not None
+def _is_public(name: object, value: object) -> bool:
+    if not isinstance(name, str) or not isinstance(value, str):
+        return False
+    plain = re.sub("[^a-z]", "", name.lower())
+    return any(plain.endswith(ends) and form.fullmatch(value) for ends, form in _PUBLIC)

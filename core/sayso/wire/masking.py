@@ -3,6 +3,7 @@ errors and tracebacks among it."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -88,6 +89,19 @@ def mask(value: Any, secrets: Sequence[str]) -> Any:
         return known.hidden(leaf) if isinstance(leaf, str) else leaf
 
     return rebuilt(value, masked, masked)
+
+
+def mask_apart(value: Any, secrets: Sequence[str]) -> Any:
+    """`value` with each secret replaced in its values; a text that held any has a digest behind it,
+    since two texts that are masked alike may differ."""
+
+    def masked(leaf: Any) -> Any:
+        if (shown := mask(leaf, secrets)) == leaf:
+            return leaf
+        whole = hashlib.sha256(leaf.encode("utf-8", "surrogatepass")).hexdigest()
+        return f"{shown} (sha256:{whole[:16]})"
+
+    return rebuilt(value, masked)
 
 
 def mask_sent(value: Any, secrets: Sequence[str]) -> Any:
