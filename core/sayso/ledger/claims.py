@@ -259,9 +259,8 @@ class LeaseClock:
 
     def has_run_out(self, owner: Owner, now: float) -> bool:
         """Whether `owner` has given no sign of life for its lease; `now` is the store's clock."""
+        here = self.watch(now)
         with self._lock:
-            here = boottime()
-            self._watch(now, here)
             if self._just_jumped(here):
                 # A living process renews its lease meanwhile, by the clock as it is now.
                 return False
@@ -269,13 +268,16 @@ class LeaseClock:
                 return here > self._first_seen(owner, here) + _FUTURE * self._seconds
             return owner.lease + margin(self._seconds) < now
 
-    def _watch(self, now: float, here: float) -> None:
+    def watch(self, now: float) -> float:
         """Note a jump: between two looks the store's clock went farther than ours, or less far, by
-        more than a transaction may have waited since it was read."""
-        ahead = now - here
-        if self._ahead is not None and abs(ahead - self._ahead) > margin(self._seconds):
-            self._jumped = here
-        self._ahead = ahead
+        more than a transaction may have waited since it was read. Returns the time of ours."""
+        with self._lock:
+            here = boottime()
+            ahead = now - here
+            if self._ahead is not None and abs(ahead - self._ahead) > margin(self._seconds):
+                self._jumped = here
+            self._ahead = ahead
+            return here
 
     def _just_jumped(self, here: float) -> bool:
         return self._jumped is not None and here < self._jumped + self._seconds + margin(

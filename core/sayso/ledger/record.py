@@ -98,6 +98,8 @@ class Ledger:
     async def open(self) -> None:
         """Open the store; raises ConfigError with its name and the way out."""
         await self.store.open()
+        clock = self._rules.clock
+        await self.store.run(Reading(lambda tx: clock.watch(tx.now), only=True))
 
     async def wake(self) -> None:
         """Let the other processes look at the log now, if the store can wake them."""
