@@ -98,8 +98,11 @@ class Ledger:
     async def open(self) -> None:
         """Open the store; raises ConfigError with its name and the way out."""
         await self.store.open()
-        clock = self._rules.clock
-        await self.store.run(Reading(lambda tx: clock.watch(tx.now), only=True))
+        await self.store.run(Reading(self.watch, only=True))
+
+    def watch(self, tx: Transaction) -> None:
+        """Compare the store's clock with that of this process, to know whether somebody set it."""
+        self._rules.clock.watch(tx.now)
 
     async def wake(self) -> None:
         """Let the other processes look at the log now, if the store can wake them."""

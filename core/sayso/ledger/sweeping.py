@@ -73,6 +73,7 @@ async def sweep_regularly(ledger: Ledger) -> None:
 
 async def _look_for_due(ledger: Ledger) -> _Look:
     def work(tx: Transaction) -> _Look:
+        ledger.watch(tx)
         if ledger.store.shared and (until := _others(tx, ledger.owner)):
             return _Look([], until)
         return _Look(tx.due(_AT_ONCE), 0.0)
