@@ -265,6 +265,22 @@ def test_hook_admit(sayso_served: Served) -> None:
     assert answer.json()["code"] == "RATE_LIMITED"
 
 
+def test_admit_may_be_async_and_its_failure_is_named_with_its_plugin(
+    sayso_served: Served,
+) -> None:
+    wrong: list[Any] = [None, 5]
+
+    async def admit(self: Plugin, asks: str) -> Any:
+        return wrong.pop(0)
+
+    service = sayso_served(talkative(), [made("door", admit=admit)])
+    assert service.chat("hello")["content"] == "fine"
+    for _ in range(2):  # a wrong value, and an exception
+        answer = service.ask("hello")
+        assert answer.status == 500
+        assert answer.json()["detail"] == "admit of plugin 'door' failed"
+
+
 def test_hook_lifespan() -> None:
     log: list[str] = []
     loops: list[Any] = []

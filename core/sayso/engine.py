@@ -18,7 +18,7 @@ from sayso.agent import Agent
 from sayso.config.approvals import ApprovalSettings
 from sayso.config.settings import LimitSettings
 from sayso.context import Caller
-from sayso.errors import Busy, LedgerUnavailable, RequestError
+from sayso.errors import AgentError, Busy, LedgerUnavailable, RequestError, SaysoError
 from sayso.gate import Gate
 from sayso.hookspecs import Asks
 from sayso.hosting.numbers import Load
@@ -100,9 +100,14 @@ class Engine:
         """The plugins' context managers around what `caller` asks for; raises TooMany."""
         async with AsyncExitStack() as stack:
             for impl in self.plugins.implementations("admit"):
-                given = impl.bound(caller=caller, asks=asks, host=self.host)()
-                if given is not None:
-                    await stack.enter_async_context(given)
+                try:
+                    given = await impl(caller=caller, asks=asks, host=self.host)
+                    if given is not None:
+                        await stack.enter_async_context(given)
+                except SaysoError:
+                    raise
+                except Exception as error:
+                    raise AgentError(f"admit of plugin {impl.plugin!r} failed") from error
             yield
 
     @property
