@@ -22,6 +22,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 @click.command("mcp")
 @click.argument("target", required=False)
 @config_option
+@click.option("--model", metavar="NAME", help='The model: "provider:id", or "offline".')
 @click.option(
     "--transport",
     type=click.Choice(["sse", "stdio", "streamable-http"]),
@@ -34,7 +35,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
     type=click.Choice(["client", "inbox", "deny"]),
     help="Who approves gated tools.  [default: client]",
 )
-def command(target: str | None, config_file: Path | None, **options: Any) -> None:
+def command(
+    target: str | None, config_file: Path | None, model: str | None, **options: Any
+) -> None:
     """Serve an agent's tools and chat over MCP alone.
 
     TARGET is "module:object" or "path/to/file.py:object", as for `sayso serve`.
@@ -44,7 +47,7 @@ def command(target: str | None, config_file: Path | None, **options: Any) -> Non
       sayso mcp ops_agent.py --transport stdio
       sayso mcp ops:agent --transport streamable-http --port 8001
     """
-    config = _config(target, config_file, options)
+    config = _config(target, config_file, model, options)
     _log(config.server.log_level.upper(), config.server.log_format == "json")
     asyncio.run(_serve(config))
 
@@ -58,10 +61,13 @@ def _log(level: str, as_json: bool) -> None:
     logging.lastResort = StandardError(logging.WARNING, as_json=as_json)
 
 
-def _config(target: str | None, file: Path | None, options: dict[str, Any]) -> Config:
-    given = {f"plugin.mcp.{name}": value for name, value in options.items() if value is not None}
-    overrides = given | {"server.mcp": True} | ({"agent": target} if target else {})
-    return configuration(file, overrides=overrides)
+def _config(
+    target: str | None, file: Path | None, model: str | None, options: dict[str, Any]
+) -> Config:
+    given = {"agent": target, "model.name": model}
+    given |= {f"plugin.mcp.{name}": value for name, value in options.items()}
+    overrides = {key: value for key, value in given.items() if value is not None}
+    return configuration(file, overrides=overrides | {"server.mcp": True})
 
 
 def _agent(config: Config) -> object:

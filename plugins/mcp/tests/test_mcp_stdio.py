@@ -547,6 +547,13 @@ def test_busy_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     assert "Traceback" not in error
 
 
+def test_model_of_the_command_line_wins_over_the_agents_own(tmp_path: Path) -> None:
+    process = Process(tmp_path, "--model", "nobody:x")
+    _, error = process.rest()
+    assert process.process.returncode == 1
+    assert "there is no model provider 'nobody'" in error.splitlines()[-1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_port_of_the_service_itself_is_named_as_such_before_it_listens(
