@@ -271,7 +271,7 @@ def _configure_logging(level: str, as_json: bool) -> None:
         ("sayso", number),
         ("uvicorn", quiet),
         ("uvicorn.error", quiet),
-        ("uvicorn.access", number),
+        ("uvicorn.access", quiet),
     ):
         logging.getLogger(name).setLevel(least)
     if logging.getLogger().handlers:
