@@ -93,3 +93,8 @@ def test_a_free_port_has_to_be_named(tmp_path: Path, capsys: pytest.CaptureFixtu
     Path(tmp_path, "sayso.toml").write_text("[server]\nport = 0\n")
     assert run(["health"]) == 2
     assert "--port" in capsys.readouterr().err
+
+
+def test_name_that_cannot_be_looked_up_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["health", "--port", "1", "--host", ".x"]) == 1
+    assert ".x:1 does not answer: " in capsys.readouterr().err

@@ -29,7 +29,7 @@ LONGEST = 4096
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0, max=3600, min_open=True),
     default=3.0,
     show_default=True,
     help="Seconds to wait for the answer.",
@@ -68,7 +68,8 @@ def _answer(host: str, port: int, path: str, timeout: float) -> tuple[int, str]:
         connection.request("GET", path)
         response = connection.getresponse()
         return response.status, _cause(response.read(LONGEST))
-    except (OSError, HTTPException) as error:
+    # ValueError: a name that cannot be encoded, or NaN as the timeout.
+    except (OSError, HTTPException, ValueError) as error:
         raise click.ClickException(
             f"{host}:{port} does not answer: {error or type(error).__name__}"
         ) from None
