@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -141,6 +144,35 @@ def test_a_restore_refuses_what_would_mix_or_damage_a_store(
     db.close()
     assert "has schema 99, and this Sayso knows" in run(stores.empty, "restore", str(file), code=1)
     assert "there is no approvals store" in run(stores.empty, "backup", str(other), code=1)
+
+
+FULL_DISK = """
+import resource, sys
+from sayso.cli import run
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))
+sys.exit(run(["backup", sys.argv[1]]))
+"""
+
+
+def test_a_backup_on_a_full_disk_names_the_backup_and_leaves_nothing(
+    served: Serve, stores: Two, tmp_path: Path
+) -> None:
+    served(scripted([], [])[0], approvals__ledger=stores.used)
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(folder / "today.db")],
+        env=os.environ | {"SAYSO_APPROVALS__LEDGER": stores.used},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"sayso: the backup '{folder}/today.db' cannot be written: No space left on device; "
+        "check the folder, its permissions and its free space"
+    )
+    assert list(folder.iterdir()) == []
 
 
 def test_a_backup_has_one_moment_of_a_store_that_others_write(

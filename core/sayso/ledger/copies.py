@@ -6,10 +6,11 @@ The backup of every store is such a file, so that it can be restored into every 
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ __all__ = ["OWN_NOTES", "Table", "check", "copy", "place", "read", "tables", "un
 
 OWN_NOTES = frozenset({"schema", "opened", "checked"})
 """The notes about a database itself, which say nothing of another one with the same rows."""
+_NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_WRITE"})
 
 
 class Table(NamedTuple):
@@ -42,7 +44,7 @@ def tables() -> list[Table]:
 def write(file: Path, rows: Callable[[Table], Iterable[Sequence[Any]]]) -> None:
     """Make `file` from the rows of each table."""
     _create(file)
-    with closing(sqlite3.connect(file, isolation_level=None)) as db:
+    with _room(file), closing(sqlite3.connect(file, isolation_level=None)) as db:
         db.execute("BEGIN")
         make_tables(SqliteConnection(db))
         db.execute("DELETE FROM sayso_chains")
@@ -75,6 +77,7 @@ def copy(source: Path, target: Path) -> None:
     """
     _create(target)
     with (
+        _room(target),
         closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=rw", uri=True)) as old,
         closing(sqlite3.connect(target)) as new,
     ):
@@ -142,6 +145,17 @@ def place(made: Path, target: Path) -> None:
 
 def _columns(db: sqlite3.Connection, table: str) -> tuple[str, ...]:
     return tuple(row[1] for row in db.execute(f"PRAGMA table_info({table})"))
+
+
+@contextmanager
+def _room(file: Path) -> Iterator[None]:
+    """Raises OSError, with the name of the file, if its disk is full; SQLite names neither."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorname not in _NO_ROOM:
+            raise
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file)) from error
 
 
 def _create(file: Path) -> None:

@@ -80,8 +80,10 @@ class SqliteStore:
     def save(self, file: Path) -> None:
         """Implements `keeping.Keepable`."""
         copies.check_served(self.path, self._name)
-        with self._explained():
+        try:
             copies.copy(self.path, file)
+        except sqlite3.Error as error:
+            raise ConfigError(f"{self._name} {way_out(error)}") from error
 
     def fill(self, file: Path) -> None:
         """Implements `keeping.Keepable`: the file must not exist, not even without rows."""
