@@ -405,6 +405,7 @@ def test_zero_turns_pings_off(folder: Path, zero: str, variable: str) -> None:
         ('[server]\nws_ping_timeout = "0"\n', "ws_ping_timeout (sayso.toml): expected a number"),
         ('[server]\nws_ping_interval = "none"\n', "ws_ping_interval (sayso.toml): expected a nu"),
         ("[limits]\nturns = true\n", "limits.turns (sayso.toml): expected a whole number"),
+        ("[model]\nmax_tokens = 0\n", "model.max_tokens (sayso.toml): input should be greater"),
         ('model = "offline"\n', 'write [model] and below it name = "offline"'),
         ("server = 1\n", "server (sayso.toml): expected a table, [server]"),
         ("plugin = 1\n", "plugin (sayso.toml): expected a table, [plugin]"),

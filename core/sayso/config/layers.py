@@ -297,22 +297,33 @@ def explain(
 
     `prefix` is the path of `model` in the configuration.
     """
-    lines = []
+    lines: dict[str, list[str]] = {}
     for item in error.errors(include_url=False, include_context=False, include_input=False):
-        path = tuple(str(part) for part in item["loc"])
+        path = _without_member(model, tuple(str(part) for part in item["loc"]))
         named = [(*path, key) for key in _keys_in(item["msg"], model, path)]
         found = [origin((*prefix, *key)) for key in named or [path]]
         texts = dict.fromkeys(one.text for one in found if one)
         where = f" ({', '.join(texts)})" if texts else ""
         if item["type"] == "extra_forbidden":
-            lines.append(f"unknown key {_name(prefix, path)!r}{where}" + _suggestion(model, path))
+            lines[f"unknown key {_name(prefix, path)!r}{where}"] = [_suggestion(model, path)]
         else:
             meant = annotation_at(model, path) if path else model
             shape = _shape(item["type"], _name(prefix, path), meant)
             message = shape or item["msg"].removeprefix("Value error, ")
             subject = f"{_name(prefix, path)}{where}: " if path or prefix else ""
-            lines.append(subject + message[:1].lower() + message[1:])
-    return "\n".join(lines)
+            # Each member of a union says what it expects.
+            lines.setdefault(subject, []).append(message[:1].lower() + message[1:])
+    return "\n".join(subject + ", or ".join(texts) for subject, texts in lines.items())
+
+
+def _without_member(model: type[BaseModel], path: Keys) -> Keys:
+    """The path of a wrong key without the name of a member of a union of plain types, which
+    pydantic appends."""
+    for end in range(1, len(path)):
+        kinds = list(kinds_of(annotation_at(model, path[:end])))
+        if len(kinds) > 1 and not any(hasattr(kind, "model_fields") for kind in kinds):
+            return path[:end]
+    return path
 
 
 def _keys_in(message: str, model: type[BaseModel], path: Keys) -> list[str]:
