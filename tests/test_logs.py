@@ -233,19 +233,19 @@ def in_json(record: logging.LogRecord) -> dict[str, Any]:
     handler.handle(record)
     text = stream.getvalue()
     assert text.endswith("\n")
-    assert text.count("\n") == 1
+    assert len(text.splitlines()) == 1
     line: dict[str, Any] = json.loads(text)
     return line
 
 
 def test_a_json_record_is_one_line_that_nobody_forges() -> None:
-    said = record("tool said %s", 'a\n{"level": "info"}\u2028\x1b[2J')
+    said = record("tool said %s", 'a\n{"level": "info"}\u2028\x85\u202e\x1b[2J')
     said.created = 0.25
     assert in_json(said) == {
         "timestamp": "1970-01-01T00:00:00.250Z",
         "level": "info",
         "logger": "sayso",
-        "event": 'tool said a\n{"level": "info"}\u2028\x1b[2J',
+        "event": 'tool said a\n{"level": "info"}\u2028\x85\u202e\x1b[2J',
     }
 
 

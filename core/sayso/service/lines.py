@@ -24,7 +24,10 @@ _SHOWN = (str, int, float)
 _WORD = re.compile("[^ \"'=]+")
 _NAME = re.compile("[A-Za-z0-9_.:-]*")
 """A text that can hold no credentials, and needs no quotes."""
-_json = json.JSONEncoder(ensure_ascii=False).encode
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+_BREAKS = re.compile("[\x80-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Line ends and controls that JSON allows in a text; the first ones split a line for some readers,
+such as Python's `splitlines`."""
 LONGEST = 8192
 """Most characters of a value in JSON; a longer one is cut off, with a note."""
 _FIRST = len(vars(logging.makeLogRecord({})))
@@ -146,7 +149,10 @@ class JsonFormatter(Lines):
         }
         if traces:
             line["exception"] = _cut(without_credentials("\n".join(traces)))
-        return _json(line)
+        written = _encode(line)
+        if written.isascii():
+            return written
+        return _BREAKS.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
 
 
 def given_to(record: logging.LogRecord) -> dict[str, Any]:
