@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from http.client import HTTPException
 from typing import Any
 
 from slack_sdk import WebClient
@@ -15,6 +16,8 @@ _THREADS = 8
 _TIMEOUT = 10
 _LONGEST = 60.0
 _LIMITED = 429
+_PASSING = ("fatal_error", "internal_error", "service_unavailable", "request_timeout")
+"""Errors of Slack itself: the same call may succeed later."""
 
 
 class Limited(Exception):
@@ -39,15 +42,20 @@ class Api:
         return await self.run(partial(getattr(self.client, method), **arguments))
 
     async def patient(self, method: str, **arguments: Any) -> Any:
-        """The answer of a method, after the pauses that Slack asks for."""
-        waited = 0.0
+        """The answer of a method, which is called again after a failure of Slack's own, and after
+        the pauses that Slack asks for."""
+        waited, pause = 0.0, 1.0
         while True:
             try:
                 return await self.call(method, **arguments)
-            except Limited as error:
-                if (waited := waited + error.retry_after) > _LONGEST:
+            except (Limited, SlackApiError, OSError, HTTPException) as error:
+                if isinstance(error, SlackApiError) and not _is_passing(error):
                     raise
-                await asyncio.sleep(error.retry_after)
+                wait = error.retry_after if isinstance(error, Limited) else pause
+                if (waited := waited + wait) > _LONGEST:
+                    raise
+            await asyncio.sleep(wait)
+            pause *= 2
 
     async def run(self, work: Callable[[], Any]) -> Any:
         """The result of `work`, run in a thread of the client's own."""
@@ -64,10 +72,16 @@ class Api:
     async def begin(self) -> None:
         """Learn who the bot is; raises SlackApiError for a wrong token."""
         if not self.user:
-            self.user = str((await self.call("auth_test"))["user_id"])
+            self.user = str((await self.patient("auth_test"))["user_id"])
 
     def close(self) -> None:
         """End the threads; a further call makes new ones."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
+
+
+def _is_passing(error: SlackApiError) -> bool:
+    """Whether Slack failed, and did not refuse the call."""
+    status = getattr(error.response, "status_code", 0)
+    return status >= 500 or error.response.get("error") in _PASSING

@@ -58,20 +58,20 @@ def asking(row: Proposal, shown: Shown) -> Card:
     return Card(escaped(title), blocks)
 
 
-def decided(row: Proposal, at: float) -> Card:
+def decided(row: Proposal, at: float, decider: str) -> Card:
     """The card of a call that is not pending any more: who, what and when, without buttons."""
-    title = f"{name_of(row)} {outcome(row, at)}"
+    title = f"{name_of(row)} {outcome(row, at, decider)}"
     blocks = [_section(title), *_facts(row, Shown([]))]
     return Card(escaped(title), blocks)
 
 
-def outcome(row: Proposal, at: float) -> str:
-    """The state of a call that is not pending, in words."""
+def outcome(row: Proposal, at: float, decider: str) -> str:
+    """The state of a call that is not pending, in words; `decider` is the name to show."""
     if row.state == "EXPIRED":
         return "has expired: nobody decided in time, and it did not run"
     given = row.decision
-    by = f" by {given.who}" if given and given.who else ""
-    claimed = " (the name is not proven)" if given and given.who and given.claimed else ""
+    by = f" by {one_line(decider)}" if decider else ""
+    claimed = " (the name is not proven)" if decider and given and given.claimed else ""
     when = _time(given.at if given else at)
     if row.state == "REJECTED":
         return f"was rejected{by}{claimed}, {when}"

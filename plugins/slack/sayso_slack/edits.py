@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Literal
 
-from sayso_slack.api import Api, Limited
+from sayso_slack.api import Api
 from sayso_slack.cards import escaped
 
 EVERY = 1.2
@@ -43,8 +43,9 @@ class Growing:
         if self._text.strip() and time.monotonic() >= self._next:
             try:
                 await self._show("call")
-            except Limited as error:
-                self._next = time.monotonic() + error.retry_after
+            except Exception as error:
+                # The next edit shows it, or `finish`: no turn ends because of one edit.
+                self._next = time.monotonic() + getattr(error, "retry_after", EVERY)
 
     async def finish(self) -> None:
         """Show the whole text."""

@@ -14,6 +14,7 @@ from slack_sdk.signature import SignatureVerifier
 from slack_sdk.socket_mode import SocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -103,14 +104,21 @@ class Endpoints:
             raw = await read_body(request.scope, request.receive, _LARGEST, takes=_is_taken)
         except RequestError as error:
             return Response(status_code=error.status)
-        with suppress(ValueError, UnicodeDecodeError, RecursionError):
-            if self._verifier.is_valid_request(raw, dict(request.headers)):
+        if self._is_signed(raw, request.headers):
+            with suppress(ValueError, RecursionError):
                 return parse(raw.decode())
-            signed = "x-slack-signature" in request.headers
+        else:
+            reason = "signature" if "x-slack-signature" in request.headers else "missing"
             client = request.client
-            reason = "signature" if signed else "missing"
             self._host.refused(PROTOCOL, reason, client.host if client is not None else None)
         return Response("the signature or the body is not valid", 401)
+
+    def _is_signed(self, raw: bytes, headers: Headers) -> bool:
+        try:
+            return self._verifier.is_valid_request(raw, dict(headers))
+        except (ValueError, TypeError):
+            # The SDK cannot compare a time stamp that is no number, or text outside of ASCII.
+            return False
 
 
 def _is_taken(kind: bytes) -> bool:
@@ -155,7 +163,9 @@ class SocketMode:
                 self._client = client
             except Exception as error:
                 await asyncio.to_thread(client.close)
-                logger.warning("no connection to Slack, it is tried again: %s", error)
+                # The text of the error may have a token or the address of the connection in it.
+                kind = type(error).__name__
+                logger.warning("no connection to Slack (%s); tried again in %.0f s", kind, pause)
                 await asyncio.sleep(pause)
                 pause = min(_LONGEST, 2 * pause)
 

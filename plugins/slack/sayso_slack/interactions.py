@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sayso import Caller, Host, Proposal, SaysoError
 from sayso_slack import cards
 from sayso_slack.api import Api
-from sayso_slack.people import UNKNOWN, caller_of, person_of, pressed_by
+from sayso_slack.people import UNKNOWN, caller_of, decider_of, person_of, pressed_by
 from sayso_slack.settings import SlackSettings
 
 logger = logging.getLogger("sayso.slack")
@@ -20,6 +20,7 @@ _BARRED = {
     "OWN_REQUEST": "The requester may not approve this call; somebody else has to.",
 }
 _CHANGED = "The call is not what this card showed any more: read it again. Nothing was decided."
+_NO_WINDOW = "Slack could not open the window for the reason: press again. Nothing was decided."
 _UNKNOWN_CALL = "There is no such call for you."
 
 
@@ -78,7 +79,12 @@ class Interactions:
             return
         value, place = f"{press.id} {press.seen}", f"{press.channel}:{press.ts}"
         view = cards.reason_modal(row, value, approved, place)
-        await self._api.call("views_open", trigger_id=payload.get("trigger_id"), view=view)
+        try:
+            await self._api.call("views_open", trigger_id=payload.get("trigger_id"), view=view)
+        except Exception as error:
+            # Slack takes the trigger for three seconds only: no second attempt would be in time.
+            logger.info("no window for call %s could be opened: %s", row.id, type(error).__name__)
+            await self._answer_alone(press, _NO_WINDOW)
 
     async def _submitted(self, payload: Any, who: tuple[str, str], caller: Caller) -> None:
         view = payload["view"]
@@ -136,15 +142,16 @@ class Interactions:
 
     async def _show(self, press: Press, row: Proposal, *, always: bool = False) -> None:
         """Change the card to the recorded decision; if that fails, or `always`, tell the person."""
-        text = f"{cards.name_of(row)} {cards.outcome(row, time.time())}"
+        now, decider = time.time(), decider_of(self._host, row)
         standing = self._host.record.standing(row)
         if row.state == "PENDING":
             # The outbox changes the card to the votes so far.
             await self._answer_alone(press, standing or "Your approval is recorded.")
             return
-        card = cards.decided(row, time.time())
+        card = cards.decided(row, now, decider)
         try:
-            await self._api.patient(
+            # Once: the outbox changes the card later, and the person hears of the decision now.
+            await self._api.call(
                 "chat_update",
                 channel=press.channel,
                 ts=press.ts,
@@ -155,6 +162,7 @@ class Interactions:
             logger.info("the card of call %s could not be changed: %s", row.id, error)
             always = True
         if always:
+            text = f"{cards.name_of(row)} {cards.outcome(row, now, decider)}"
             await self._answer_alone(press, text)
 
     async def _answer_alone(self, press: Press, text: str) -> None:

@@ -12,7 +12,7 @@ from sayso import Host, Proposal
 from sayso_slack import cards
 from sayso_slack.api import Api
 from sayso_slack.conversations import Conversations
-from sayso_slack.people import PROTOCOL
+from sayso_slack.people import PROTOCOL, decider_of
 from sayso_slack.settings import SlackSettings
 
 logger = logging.getLogger("sayso.slack")
@@ -34,17 +34,21 @@ class Drawing:
     def card(self, row: Proposal, at: float, link: str | None) -> cards.Card:
         """The card of the call in its present state."""
         if row.state != "PENDING":
-            return cards.decided(row, at)
+            return cards.decided(row, at, decider_of(self._host, row))
         tool = self._host.agent.tools.get(row.name) if row.kind == "tool_call" else None
         # An unmarked tool counts as one whose effect cannot be undone.
         destructive = tool is None or (tool.destructive is not False and not tool.read_only)
         standing = self._host.record.standing(row)
         return cards.asking(row, cards.Shown(self._settings.inputs, link, standing, destructive))
 
-    async def post(self, card: cards.Card, channel: str, thread: str | None = None) -> str:
-        """Post a card; returns its place, "CHANNEL:TS"."""
+    async def post(
+        self, card: cards.Card, channel: str, thread: str | None = None, *, patient: bool = False
+    ) -> str:
+        """Post a card; returns its place, "CHANNEL:TS". The outbox posts again later; all others
+        are `patient`."""
         given: dict[str, Any] = {"thread_ts": thread} if thread else {}
-        answer = await self._api.call(
+        call = self._api.patient if patient else self._api.call
+        answer = await call(
             "chat_postMessage",
             channel=channel,
             text=card.text,

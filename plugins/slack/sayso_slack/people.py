@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sayso import Caller, Host, Principal
+from sayso import Caller, Host, Principal, Proposal
 
 PROTOCOL = "slack"
 UNKNOWN = (
@@ -19,6 +19,15 @@ def caller_of(host: Host, team: str, user: str) -> Caller:
     name = f"slack|{team}|{user}"
     principal = Principal(name, issuer="slack", subject=f"{team}|{user}")
     return Caller(PROTOCOL, host.known(principal))
+
+
+def decider_of(host: Host, row: Proposal) -> str:
+    """The name of who decided a call: a user of Slack is shown as the person."""
+    who = row.decision.who if row.decision is not None else None
+    if who is None or not who.startswith("slack|"):
+        return who or ""
+    principal = Principal(who, issuer="slack", subject=who.removeprefix("slack|"))
+    return host.known(principal).person or who
 
 
 def person_of(caller: Caller) -> str | None:

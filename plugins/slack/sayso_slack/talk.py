@@ -196,7 +196,7 @@ class Talk:
         shown = {id_ for posted in kept.ids.values() for id_ in posted}
         for row in [rows[id_] for id_ in ids if id_ in rows and id_ not in shown]:
             card = self._drawing.card(row, row.created, None)
-            posted = await self._drawing.post(card, place.channel, place.thread)
+            posted = await self._drawing.post(card, place.channel, place.thread, patient=True)
             kept.ids[posted.partition(":")[2]] = [row.id]
             await self._conversations.put_card(row.id, place.key, posted)
         # The conversation may go on as soon as one of them is decided.

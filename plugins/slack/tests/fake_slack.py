@@ -50,6 +50,8 @@ class FakeSlack:
         self.limited = 0
         """The number of further calls that are refused with 429."""
         self.refused: set[str] = set()
+        self.failing: dict[str, int] = {}
+        """The number of further calls of a method that are answered with a page and 503."""
         self._sockets: list[ServerConnection] = []
         self._numbers = itertools.count(1)
         self._web = self._made_web()
@@ -85,7 +87,7 @@ class FakeSlack:
                 kind = self.headers.get("content-type", "")
                 given = json.loads(raw) if "json" in kind and raw else _form(raw)
                 status, body, more = slack.answer(method, given)
-                text = json.dumps(body).encode()
+                text = b"<html>" if status == 503 else json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(text)))
@@ -104,6 +106,9 @@ class FakeSlack:
         if self.limited and method.startswith("chat."):
             self.limited -= 1
             return 429, {"ok": False, "error": "ratelimited"}, {"Retry-After": "1"}
+        if self.failing.get(method):
+            self.failing[method] -= 1
+            return 503, {}, {}
         self.calls.append((method, given))
         if method in self.refused:
             return 200, {"ok": False, "error": "fatal_error"}, {}
@@ -252,15 +257,21 @@ def buttons(message: Json) -> dict[str, Json]:
 def post(service: Service, path: str, body: Json | str, *, at: float | None = None) -> Answer:
     """The answer to a signed request of Slack."""
     raw = json.dumps(body) if path.endswith("events") else urlencode({"payload": json.dumps(body)})
-    kind = "application/json" if path.endswith("events") else "application/x-www-form-urlencoded"
+    headers = signed(raw, at=at)
+    if path.endswith("interactions"):
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+    return service.request("POST", path, raw, headers)
+
+
+def signed(raw: str, *, at: float | None = None) -> dict[str, str]:
+    """The headers of a signed request with this body."""
     stamp = str(int(time.time() if at is None else at))
     digest = hmac.digest(SECRET.encode(), f"v0:{stamp}:{raw}".encode(), sha256).hex()
-    headers = {
-        "Content-Type": kind,
+    return {
+        "Content-Type": "application/json",
         "X-Slack-Request-Timestamp": stamp,
         "X-Slack-Signature": f"v0={digest}",
     }
-    return service.request("POST", path, raw, headers)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from fake_slack import (
     buttons,
     post,
     press,
+    signed,
     slack,
     submit,
     until,
@@ -148,7 +149,7 @@ def test_a_card_shows_the_whole_input_as_text_and_a_press_decides(
     assert given is not None and not given.claimed
     assert (given.who, given.protocol) == ("slack|T0TEAM|U2BOB", "slack")
     until(lambda: not buttons(card))
-    assert "was approved by slack|T0TEAM|U2BOB" in card["text"]
+    assert "was approved by bob" in card["text"], "the person, whom people know"
 
 
 def test_a_repeated_press_changes_nothing_and_is_answered_with_the_decision(
@@ -161,7 +162,7 @@ def test_a_repeated_press_changes_nothing_and_is_answered_with_the_decision(
         workspace.send("interactive", payload)
     until(lambda: row_of(service, row.id).state == "APPROVED")
     workspace.send("interactive", payload)
-    notices = f"{TEAM}|U2BOB"
+    notices = "was approved by bob"
     until(lambda: [m for m in workspace.of("chat.postEphemeral") if notices in m["text"]])
     assert row_of(service, row.id).state == "APPROVED"
 
@@ -232,6 +233,17 @@ def test_an_approval_that_needs_a_reason_asks_for_it(
     view = opened["view"] if isinstance(opened["view"], dict) else json.loads(opened["view"])
     workspace.send("interactive", submit(view, "ticket 42"))
     until(lambda: row_of(service, row.id).state == "APPROVED")
+
+
+def test_a_window_that_slack_does_not_open_is_told_to_who_pressed(
+    service: Service, workspace: FakeSlack
+) -> None:
+    row = propose(service)
+    card = shown(workspace, row)
+    workspace.failing["views.open"] = 1
+    workspace.send("interactive", press(card, buttons(card)["Reject"]))
+    until(lambda: [m for m in workspace.of("chat.postEphemeral") if "press again" in m["text"]])
+    assert row_of(service, row.id).state == "PENDING"
 
 
 def test_an_input_that_does_not_fit_has_no_button_that_approves(
@@ -311,6 +323,9 @@ def test_signed_requests_decide_without_a_token_and_no_others_do(
                 ("slack", "signature"),
                 ("slack", "missing"),
             ]
+            for name, value in (("Signature", "v0=\xe9"), ("Request-Timestamp", "soon")):
+                odd = {**signed("{}"), f"X-Slack-{name}": value}
+                assert running.request("POST", "/slack/events", "{}", odd).status == 401
             assert running.post("/api/chat", {"messages": []}).status == 401
             assert row_of(running, row.id).state == "PENDING"
             assert post(running, "/slack/interactions", payload).status == 200

@@ -100,6 +100,27 @@ def test_a_mention_is_answered_in_its_thread_and_a_card_there_decides_and_goes_o
         assert len(cards(workspace)) == 1 and len(service.host.model.asks) == 2  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    "method", ["auth.test", "conversations.replies", "chat.postMessage", "chat.update"]
+)
+def test_a_failure_of_slack_delays_a_turn_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(edits, "EVERY", 0.0)
+    with talking(["I will ", "delete it.", call("a")]) as (workspace, _):
+        workspace.failing[method] = 1
+        workspace.send("events_api", workspace.says(f"<@{BOT}> delete a"))
+        card = until(lambda: cards(workspace), "the card")[0]
+        assert buttons(card) and workspace.texts(CHANNEL)[0] == "I will delete it."
+
+
+def test_a_card_in_a_thread_waits_as_slack_asks() -> None:
+    with talking([call("a")]) as (workspace, _):
+        workspace.limited = 1
+        workspace.send("events_api", workspace.says(f"<@{BOT}> delete a"))
+        until(lambda: cards(workspace), "the card")
+
+
 def test_the_thread_goes_on_after_a_decision_with_what_was_said_in_it() -> None:
     steps = (["One moment.", call("a")], "Kept it.", "You are welcome.")
     with talking(*steps) as (workspace, service):
