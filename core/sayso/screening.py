@@ -18,11 +18,11 @@ class Screening:
     """Decides which addresses notifications may go to; `hosts` are trusted without being public."""
 
     def __init__(self, hosts: Collection[str] = ()) -> None:
-        self._hosts = frozenset(hosts)
+        self._hosts = frozenset(host.strip("[]").lower() for host in hosts)
 
     def trusts(self, host: str) -> bool:
         """Whether a setting names this host."""
-        return host in self._hosts
+        return host.lower() in self._hosts
 
     async def allows(self, url: str) -> bool:
         """Whether a notification may go to this address; a host name is resolved now."""
@@ -53,7 +53,7 @@ class Screening:
         address = (await _resolved(host, request.url.port or 443))[0]
         shown = f"[{address}]" if ":" in address else address
         if not await self.allows(f"{request.url.scheme}://{shown}/"):
-            raise ConnectionError(f"{host!r} is no public address")
+            raise ConnectionError(f"{host!r} is no public address, and no setting names this host")
         request.extensions = {**request.extensions, "sni_hostname": host}
         request.url = request.url.copy_with(host=address)
 

@@ -141,7 +141,7 @@ class Delivery:
         if self.attempts >= len(PAUSES):
             self._drop()
             return True
-        pause = PAUSES[self.attempts] if retry_after is None else min(retry_after, LATEST)
+        pause = PAUSES[self.attempts] if retry_after is None else retry_after
         self.attempts += 1
         self.next = now + pause * _random.uniform(1.0, 1.25)
         return False

@@ -21,7 +21,7 @@ from hashlib import sha256
 from random import Random
 
 from sayso import Host, LogPage, Notes, Proposal, Transaction
-from sayso_notify.deliveries import Delivery, Waiting
+from sayso_notify.deliveries import LATEST, Delivery, Waiting
 from sayso_notify.notices import REQUESTED, STATES, TYPES, Channel, Notice, fits, iso, made_id
 
 _random = Random()
@@ -233,18 +233,20 @@ class Line:
         # A round takes at most the time of one notice, so that the lease is renewed in time.
         due = [one for one in due if one.next <= now][: 1 if self._failing else _AT_ONCE]
         rows = await self._host.record.settle([one.call for one in due]) if due else {}
-        await asyncio.gather(*(self._sent(one, rows.get(one.call)) for one in due))
+        ended = await asyncio.gather(*(self._sent(one, rows.get(one.call)) for one in due))
+        self._judge(ended)
         over = [one for one in self._known.values() if one.over]
         if due or over:
             await self._write({one.call: one for one in [*due, *over]}.values())
 
-    async def _sent(self, delivery: Delivery, row: Proposal | None) -> None:
+    async def _sent(self, delivery: Delivery, row: Proposal | None) -> bool | Exception:
+        """Send the first notice of a call: whether one was sent, or the error."""
         before = list(delivery.queue)
         first = delivery.first(row, time.time())
         for skipped in before[: len(before) - len(delivery.queue)]:
             self._report(skipped, "skipped")
         if first is None or row is None:
-            return
+            return False
         link = self._link(row.id)
         notice = Notice(first.id, first.type, first.at, row, first.who, delivery.remote, link)
         try:
@@ -252,13 +254,10 @@ class Line:
                 remote = await self._channel.send(notice)
         except Exception as error:
             self._failed(delivery, first, error)
-            outcome = "failed"
-        else:
-            delivery.sent(remote)
-            self._report(first, "sent")
-            self._recovered()
-            outcome = "sent"
-        self._host.delivered(self.name, outcome, max(0.0, time.time() - first.at))
+            return error
+        delivery.sent(remote)
+        self._report(first, "sent")
+        return True
 
     def _report(self, waiting: Waiting, outcome: str) -> None:
         """Report an attempt to the observers of the service."""
@@ -266,27 +265,33 @@ class Line:
 
     def _failed(self, delivery: Delivery, first: Waiting, error: Exception) -> None:
         self._report(first, "failed")
-        self._gone = self._gone or bool(getattr(error, "gone", False))
-        wait: float | None = getattr(error, "retry_after", None)
         if not self._failing:
-            self._since = time.time()
-            what = "%s does not take %s: %s: %s; it is tried again"
-            logger.warning(what, self.name, first.type, type(error).__name__, error)
-        self._failing += 1
-        self._error = type(error).__name__
-        self._until = time.time() + (wait or min(60.0, 2.0**self._failing)) * _random.uniform(
-            0.5, 1.0
-        )
-        if delivery.failed(time.time(), wait):
+            gone = getattr(error, "gone", False)
+            then = "nothing is sent to it before the next start" if gone else "it is tried again"
+            what = "%s does not take %s: %s: %s; %s"
+            logger.warning(what, self.name, first.type, type(error).__name__, error, then)
+        if delivery.failed(time.time(), _wait(error)):
             what = "%s of call %s is dropped on %s"
             logger.warning(what, first.type, delivery.call, self.name)
 
-    def _recovered(self) -> None:
-        if self._failing:
+    def _judge(self, ended: Sequence[bool | Exception]) -> None:
+        """Note whether the channel takes notices; one failure in a round counts."""
+        now = time.time()
+        if failed := [one for one in ended if isinstance(one, Exception)]:
+            self._since = self._since if self._failing else now
+            self._failing += 1
+            self._error = type(failed[0]).__name__
+            self._gone = any(getattr(one, "gone", False) for one in failed)
+            own = min(60.0, 2.0**self._failing) * _random.uniform(0.5, 1.0)
+            self._until = now + (max(_wait(one) or 0.0 for one in failed) or own)
+        elif True in ended and self._failing:
             logger.info("%s takes notices again", self.name)
-            for one in self._known.values():
-                one.next = 0.0
-        self._failing, self._until, self._error = 0, 0.0, ""
+            if self._failing > 1:
+                # What failed meanwhile is sent now. After a single failure it keeps its own time:
+                # the receiver refuses that notice alone, and would soon have had all attempts.
+                for one in self._known.values():
+                    one.next = 0.0
+            self._failing, self._until, self._error = 0, 0.0, ""
 
     async def _write(self, changed: Iterable[Delivery], until: float | None = None) -> None:
         """Write the cursor and these deliveries, if the lease is still ours; raises Lost."""
@@ -308,6 +313,12 @@ class Line:
         for call, text in texts.items():
             if text is None:
                 self._known.pop(call, None)
+
+
+def _wait(error: Exception) -> float | None:
+    """The seconds after which the receiver wants the next notice, if it says so."""
+    wait: float | None = getattr(error, "retry_after", None)
+    return None if wait is None else min(wait, LATEST)
 
 
 def _held(notes: Notes, name: str) -> Held:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hmac
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx2
 
@@ -21,6 +24,8 @@ from sayso_notify.words import lines, title
 
 _TIMEOUT = 10.0
 _READ = 4 * 1024
+_REPLY = 2.0
+"""Seconds for the reply behind its status."""
 _GONE = 410
 
 
@@ -36,8 +41,8 @@ class Poster:
     """Posts to one address, which is screened for each post; no redirect is followed."""
 
     def __init__(self, settings: HookSettings) -> None:
-        self._url = _checked(secret_text(settings.url, "url"), settings.hosts)
         self._screening = Screening(settings.hosts)
+        self._url = _checked(secret_text(settings.url, "url"), self._screening)
         # Not a client: it would log each address, which is as good as a key.
         self._transport = httpx2.AsyncHTTPTransport(trust_env=False)
 
@@ -50,14 +55,7 @@ class Poster:
         )
         await self._screening.pin(request)
         response = await self._transport.handle_async_request(request)
-        try:
-            size = 0
-            async for piece in response.aiter_raw():
-                size += len(piece)
-                if size > _READ:
-                    break
-        finally:
-            await response.aclose()
+        await _finished(response)
         if response.status_code == _GONE:
             raise Gone("the receiver answered 410: it wants no more notices")
         if not response.is_success:
@@ -66,6 +64,21 @@ class Poster:
     async def aclose(self) -> None:
         """Close the connections."""
         await self._transport.aclose()
+
+
+async def _finished(response: httpx2.Response) -> None:
+    """Read a short reply, so that its connection serves again. The status alone counts: a long,
+    slow or broken one is left unread."""
+    try:
+        with suppress(httpx2.HTTPError, TimeoutError):
+            async with asyncio.timeout(_REPLY):
+                size = 0
+                async for piece in response.aiter_raw():
+                    size += len(piece)
+                    if size > _READ:
+                        break
+    finally:
+        await response.aclose()
 
 
 class Webhook:
@@ -182,16 +195,29 @@ def _text(text: str, **style: str) -> dict[str, Any]:
     return {"type": "RichTextBlock", "inlines": [run]}
 
 
-def _checked(url: str, hosts: Sequence[str]) -> str:
+def _checked(url: str, screening: Screening) -> str:
     try:
-        parts = urlsplit(url)
-        allowed = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in hosts)
-    except ValueError:
-        allowed = False
-    if not allowed:
+        parts = httpx2.URL(url)
+    except httpx2.InvalidURL:
+        parts = httpx2.URL("")
+    is_open = parts.scheme == "http" and screening.trusts(parts.host)
+    if not parts.host or not (parts.scheme == "https" or is_open):
         raise ConfigError("'url' is an address with https, or one of a host in 'hosts'")
+    if parts.userinfo:
+        raise ConfigError(
+            "'url' has a user name or a password, which are not sent: the receiver checks the "
+            "signature, or a part of the path"
+        )
     return url
 
 
 def _seconds(text: str | None) -> float | None:
-    return float(text[:6]) if text and text.isascii() and text.isdecimal() else None
+    """The seconds of a `Retry-After`: a number, or a date."""
+    if text is None:
+        return None
+    if text.isascii() and text.isdecimal():
+        return float(text[:6])
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None

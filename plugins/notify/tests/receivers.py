@@ -38,24 +38,37 @@ class Receiver:
         self.got: list[tuple[Mapping[str, str], bytes]] = []
         self.status = 200
         self.headers: dict[str, str] = {}
+        self.refused: set[str] = set()
+        """The calls whose notices get 500."""
+        self.endless = False
+        """Whether replies have no end."""
         self.tried = 0
+        self.attempts: list[str] = []
+        """The call of each notice that came, taken or not."""
         receiver = self
 
         class Answer(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 receiver.tried += 1
-                if receiver.status == 200:
+                data = json.loads(body).get("data", {})
+                receiver.attempts.append(data.get("id", ""))
+                status = 500 if data.get("id") in receiver.refused else receiver.status
+                if status == 200:
                     receiver.got.append(({k.lower(): v for k, v in self.headers.items()}, body))
-                self.send_response(receiver.status)
+                self.send_response(status)
                 for name, value in receiver.headers.items():
                     self.send_header(name, value)
-                self.send_header("content-length", "0")
+                self.send_header("content-length", "9" if receiver.endless else "0")
                 self.end_headers()
+                if receiver.endless:
+                    self.wfile.flush()
+                    receiver.over.wait(DEADLINE)
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
+        self.over = threading.Event()
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
         self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
 
@@ -78,6 +91,7 @@ def receiving() -> Iterator[Receiver]:
     try:
         yield made
     finally:
+        made.over.set()
         made.server.shutdown()
         made.server.server_close()
 
