@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,14 +84,14 @@ class Inbox:
         """One call, whole; with `wait`, as soon as its tag differs from `If-None-Match`. Without a
         tag, as soon as it changes, and at once if it has ended."""
         wait = _wait(request.query_params.get("wait", "0"))
-        known = request.headers.get("if-none-match")
+        known = _tags(request.headers.get("if-none-match"))
         if not wait:
             return self._detail(await self._found(request, caller), caller, known)
         async with self.feed.following() as follower:
             until = time.monotonic() + wait
             row = await self._found(request, caller)
-            before = known or (etag(row) if row.state in _OPEN else None)
-            while etag(row) == before and not self.host.stopping:
+            before = known or ({etag(row)} if row.state in _OPEN else set())
+            while etag(row) in before and not self.host.stopping:
                 left = until - time.monotonic()
                 if left <= 0 or follower.lost:
                     break
@@ -154,9 +154,11 @@ class Inbox:
 
     async def events(self, request: Request, caller: Caller) -> Response:
         """Server-sent events about calls."""
-        cursor = request.headers.get("last-event-id") or request.query_params.get("cursor")
+        cursor, place = request.headers.get("last-event-id"), ["header", "Last-Event-ID"]
+        if not cursor:
+            cursor, place = request.query_params.get("cursor"), ["query", "cursor"]
         if cursor is not None:
-            await self._log_page(cursor, 1)
+            await self._log_page(cursor, 1, place)
         stream = events(self.host, self.feed, caller, cursor)
         return StreamingResponse(
             await _with_first_part(stream),
@@ -171,7 +173,7 @@ class Inbox:
         # Without authentication the caller is the person who started the service.
         if self.host.guarded and groups.isdisjoint(self.host.config.auth.auditors):
             raise NotAllowed("NOT_AN_AUDITOR")
-        page = await self._log_page(request.query_params.get("after"), 200)
+        page = await self._log_page(request.query_params.get("after"), 200, ["query", "after"])
         rows = [
             {
                 "id": event.id,
@@ -186,11 +188,11 @@ class Inbox:
         ]
         return reply({"rows": rows, "next": page.cursor, "more": page.more, "gap": page.gap})
 
-    async def _log_page(self, cursor: str | None, limit: int) -> Any:
+    async def _log_page(self, cursor: str | None, limit: int, place: Sequence[str]) -> Any:
         try:
             return await self.host.record.log(cursor, limit)
         except ValueError as error:
-            raise InvalidRequest.at(["query", "cursor"], "value_error", str(error)) from None
+            raise InvalidRequest.at(place, "value_error", str(error)) from None
 
     async def _found(self, request: Request, caller: Caller) -> Proposal:
         row = await self.host.calls.look(request.path_params["id"], caller)
@@ -259,15 +261,20 @@ class Inbox:
             raise NotFound
         return row
 
-    def _detail(self, row: Proposal, caller: Caller, known: str | None = None) -> Response:
+    def _detail(self, row: Proposal, caller: Caller, known: Container[str] = ()) -> Response:
         tag = etag(row)
-        if tag == known:
+        if tag in known:
             return Response(status_code=304, headers={"etag": tag})
         return reply(shown_call(row, view(self.host, caller)), {"etag": tag})
 
 
 def _done(host: Host, row: Proposal, caller: Caller) -> dict[str, Any]:
     return {"id": row.id, "status": 200, "approval": shown_item(row, view(host, caller))}
+
+
+def _tags(text: str | None) -> set[str]:
+    """The tags of `If-None-Match`; a proxy that compresses an answer makes its tag a weak one."""
+    return {one.strip().removeprefix("W/") for one in (text or "").split(",")} - {""}
 
 
 def _wait(text: str) -> int:

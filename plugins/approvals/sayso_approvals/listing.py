@@ -4,7 +4,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -55,9 +55,10 @@ class Wanted:
         sorts = ("expires", "created") if state in ("PENDING", "APPROVED") else ("created",)
         sort = query.get("sort", sorts[0])
         kind = query.get("kind")
+        is_place = _one_of("sort", sort, sorts) == "expires"
         return cls(
             state=state,
-            sort="expires" if _one_of("sort", sort, sorts) == "expires" else "created",
+            sort="expires" if is_place else "created",
             limit=_number("limit", query.get("limit", "50")),
             calls=CallFilter(
                 state=None if state in ("ALL", "DECIDED") else state,
@@ -70,7 +71,7 @@ class Wanted:
             ),
             mine=_one_of("mine", query.get("mine", "false"), ("true", "false")) == "true",
             own=_one_of("own", query.get("own", "false"), ("true", "false")) == "true",
-            cursor=_cursor(query.get("cursor")),
+            cursor=_cursor(query.get("cursor"), is_place=is_place),
         )
 
     def fits(self, host: Host, row: Proposal, caller: Caller) -> bool:
@@ -199,14 +200,15 @@ def _encoded(place: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(place).encode()).rstrip(b"=").decode()
 
 
-def _cursor(text: str | None) -> Any:
+def _cursor(text: str | None, *, is_place: bool) -> Any:
+    """The place or the id in a cursor: each order of a list has cursors of its own."""
     if text is None:
         return None
     try:
         place = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True))
     except ValueError:
         place = None
-    if isinstance(place, str) or _place(place) is not None:
+    if _place(place) is not None if is_place else isinstance(place, str):
         return place
     raise InvalidRequest.at(["query", "cursor"], "value_error", "this is no cursor of this list")
 
@@ -236,7 +238,9 @@ def _time(given: str | None) -> float | None:
     if given is None:
         return None
     try:
-        return datetime.fromisoformat(given).timestamp()
+        time = datetime.fromisoformat(given)
+        # All times that the service states are in UTC.
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         text = "expected a time such as 2027-01-31T12:00:00Z"
         raise InvalidRequest.at(["query", "created_after"], "value_error", text) from None

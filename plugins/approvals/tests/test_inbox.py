@@ -66,6 +66,10 @@ def test_list_is_filtered(inbox: Inbox) -> None:
         assert (answer.status, answer.json()["detail"][0]["loc"][0]) == (422, "query"), wrong
     assert inbox.get("?state=DONE&sort=expires").status == 422
     assert inbox.get("?created_after=now").status == 422
+    for order, other in (("expires", "created"), ("created", "expires")):
+        cursor = inbox.get(f"?limit=1&sort={order}").json()["next"]
+        assert inbox.get(f"?sort={order}&cursor={cursor}").status == 200
+        assert inbox.get(f"?sort={other}&cursor={cursor}").status == 422, "of another list"
 
 
 @pytest.mark.parametrize("query", ["", "&sort=created", "&state=ALL"])

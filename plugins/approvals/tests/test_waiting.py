@@ -93,7 +93,10 @@ def test_wait_ends_with_what_is_known(inbox: Inbox) -> None:
     tag = inbox.get(f"/{row.id}").headers["etag"]
     unchanged = inbox.get(f"/{row.id}?wait=1", ANN, If_None_Match=tag)
     assert (unchanged.status, unchanged.body) == (304, b"")
-    assert inbox.get(f"/{row.id}", ANN, If_None_Match=tag).status == 304
+    # A proxy that compresses an answer makes its tag a weak one.
+    for same in (tag, f"W/{tag}", f'"other", {tag}'):
+        assert inbox.get(f"/{row.id}", ANN, If_None_Match=same).status == 304
+        assert inbox.get(f"/{row.id}?wait=1", ANN, If_None_Match=same).status == 304
     for wrong in ("x", "-1", "1.5"):
         assert inbox.get(f"/{row.id}?wait={wrong}").status == 422
 
