@@ -60,8 +60,8 @@ class MCP(Plugin):
         """How clients connect; "streamable-http" is the choice for all new clients."""
         approvals: Literal["client", "inbox", "deny"] = "client"
         """The approver of gated tools. "client": the user of the client; "inbox": only a person
-        on the page, by the API or at the command line; "deny": nobody, so gated tools do not run
-        over MCP."""
+        on the page, by the API or at the command line, also written "console"; "deny": nobody, so
+        gated tools do not run over MCP."""
         ask_timeout: Duration = Field(default=600.0, gt=0)
         """How long a question to a person stays open."""
         page: str | None = None
@@ -83,6 +83,11 @@ class MCP(Plugin):
         key_file: Path | None = None
         """File with the secret that seals the state of open questions; absent: `mcp.key` in the
         state folder."""
+
+        @field_validator("approvals", mode="before")
+        @classmethod
+        def _by_its_one_name(cls, approvals: Any) -> Any:
+            return "inbox" if approvals == "console" else approvals
 
         @field_validator("page")
         @classmethod

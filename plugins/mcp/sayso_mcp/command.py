@@ -32,7 +32,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 @click.option("--host", help="Address to listen on.  [default: that of the configuration]")
 @click.option(
     "--approvals",
-    type=click.Choice(["client", "inbox", "deny"]),
+    type=click.Choice(["client", "inbox", "console", "deny"]),
     help="Who approves gated tools.  [default: client]",
 )
 def command(

@@ -710,12 +710,14 @@ async def decide_by_chat(served: Any, row: Any, **decision: Any) -> None:
     await served.host.chat(request, Caller("v2"))
 
 
-@ERAS
-def test_on_the_console_only_saysos_own_decision_counts(serve: Any, human: Any, era: str) -> None:
+@pytest.mark.parametrize(("era", "name"), [("legacy", "console"), (MODERN, "inbox")])
+def test_on_the_console_only_saysos_own_decision_counts(
+    serve: Any, human: Any, era: str, name: str
+) -> None:
     async def run() -> None:
         yes = human("accept", approve=True)
         async with (
-            serve(approvals="inbox") as served,
+            serve(approvals=name) as served,
             served.client(era, elicitation_callback=yes) as client,
         ):
             for _ in range(2):
