@@ -77,11 +77,17 @@ class ModelRouter:
             async for event in events:
                 if isinstance(event, Reply):
                     texts = [b.text for b in event.turn.blocks if isinstance(b, Text)]
-                    return decision_of(json.loads("".join(texts)))
+                    return decision_of(_object("".join(texts)))
         finally:
             if close := getattr(events, "aclose", None):
                 await close()
         raise ValueError("the router's model gave no reply")
+
+
+def _object(text: str) -> object:
+    """The JSON object in a reply: a model that ignores the schema may put words, or a fence of
+    Markdown, around it."""
+    return json.loads(text[text.find("{") : text.rfind("}") + 1])
 
 
 def transcript(messages: Sequence[Message], agent: str) -> str:

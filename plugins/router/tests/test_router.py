@@ -381,7 +381,12 @@ class TestBuiltIn:
         )
         assert ask.turns == (Turn("user", (Text(transcript(conversation, "kube")),)),)
 
-    @pytest.mark.parametrize("answer", ["no JSON", "[]", '{"reasoning": "x"}', "null"])
+    def test_words_and_a_fence_around_the_answer_are_left_out(self) -> None:
+        answer = 'Sure:\n```json\n{"should_respond": false, "reasoning": "thanks"}\n```'
+        _, decision = self.ask(answer, Message(role="user", content="hi"))
+        assert decision == Decision(False, "thanks")
+
+    @pytest.mark.parametrize("answer", ["no JSON", "[]", '{"reasoning": "x"}', "null", "} {"])
     def test_answer_that_is_no_decision_is_an_error(self, answer: str) -> None:
         with pytest.raises(ValueError):
             self.ask(answer, Message(role="user", content="hi"))
