@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import smtplib
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.utils import format_datetime, parseaddr
@@ -16,6 +17,7 @@ from sayso_notify.settings import MailSettings
 from sayso_notify.words import line, lines, title
 
 _TIMEOUT = 10.0
+_THREADS = 4
 _OUTCOMES = frozenset(
     {
         "approval.approved",
@@ -36,6 +38,8 @@ class Mail:
         self._settings = settings
         self._types = settings.events
         self.tools, self.reminders, self.after = settings.tools, settings.reminders, settings.after
+        # Not the loop's own threads: a silent mail server would hold up all others that use them.
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sayso-mail")
         self._password = (
             secret_text(settings.password, "password") if settings.password is not None else ""
         )
@@ -53,11 +57,13 @@ class Mail:
     async def send(self, notice: Notice) -> str | None:
         """Send the mails: to the people of the channel, and to the requester."""
         for to in self._recipients(notice):
-            await asyncio.to_thread(self._sent, self.message(notice, to))
+            mail, loop = self.message(notice, to), asyncio.get_running_loop()
+            await loop.run_in_executor(self._threads, self._sent, mail)
         return None
 
     async def aclose(self) -> None:
-        """Each mail has a connection of its own."""
+        """Send no further mail. Each mail has a connection of its own."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _recipients(self, notice: Notice) -> list[list[str]]:
         """The addresses of each mail: a requester does not read those of the others."""

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from receivers import MailServer, configured, decide, deleting, mailing, propose, until
+import asyncio
+import smtplib
+import socket
+from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+from receivers import DEADLINE, MailServer, configured, decide, deleting, mailing, propose, until
+
+from sayso import Proposal
 from sayso.testing import served
+from sayso_notify.mail import Mail
+from sayso_notify.notices import Notice
+from sayso_notify.settings import MailSettings
 
 
 def table(server: MailServer, more: str = "") -> str:
@@ -53,3 +63,24 @@ def test_an_expired_call_is_told_to_both() -> None:
         ("ops@example.com", "delete has expired"),
         ("ops@example.com", "delete waits for a decision"),
     ]
+
+
+def test_a_silent_mail_server_takes_none_of_the_threads_that_others_use() -> None:
+    async def run() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            settings = MailSettings(host="127.0.0.1", port=port, sender="a@b.c", to=["d@e.f"])
+            mail = Mail(settings)
+            row = Proposal("1", "tool_call", "delete", {}, "t1", 0, "c1", 0.0, 1.0)
+            notice = Notice("n1", "approval.requested", 0.0, row)
+            sending = asyncio.create_task(mail.send(notice))
+            connection, _ = await asyncio.wait_for(asyncio.to_thread(silent.accept), DEADLINE)
+            await asyncio.wait_for(asyncio.to_thread(int), DEADLINE)
+            assert not sending.done()
+            connection.close()
+            with pytest.raises(smtplib.SMTPException):
+                await sending
+            await mail.aclose()
+
+    asyncio.run(run())
