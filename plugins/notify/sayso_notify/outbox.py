@@ -287,8 +287,9 @@ class Line:
         elif True in ended and self._failing:
             logger.info("%s takes notices again", self.name)
             if self._failing > 1:
-                # What failed meanwhile is sent now. After a single failure it keeps its own time:
-                # the receiver refuses that notice alone, and would soon have had all attempts.
+                # All notices that failed meanwhile are sent now. After a single failure the notice
+                # keeps its time: the receiver refuses it alone, and it would soon have had all its
+                # attempts.
                 for one in self._known.values():
                     one.next = 0.0
             self._failing, self._until, self._error = 0, 0.0, ""

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from starlette.routing import Route, Router
 
 from sayso import Host, Plugin, PluginError, SaysoError, hookimpl, install_line, secret_text
-from sayso_slack.api import Api
+from sayso_slack.api import Api, cause_of
 from sayso_slack.conversations import Conversations
 from sayso_slack.incoming import EVENTS, INTERACTIONS, Endpoints, Receiver, SocketMode
 from sayso_slack.interactions import Interactions
@@ -150,9 +150,8 @@ async def _introduced(api: Api) -> None:
         try:
             return await api.begin()
         except Exception as error:
-            # The text of the error may have a token in it.
-            kind = type(error).__name__
-            logger.warning("Slack cannot be reached (%s); tried again in %.0f s", kind, pause)
+            cause = cause_of(error)
+            logger.warning("Slack cannot be reached (%s); tried again in %.0f s", cause, pause)
             await asyncio.sleep(pause)
             pause = min(60.0, 2 * pause)
 

@@ -69,16 +69,24 @@ class Api:
                 raise Limited(float(after) if after.isdecimal() else 1.0) from None
             raise
 
-    async def begin(self) -> None:
+    async def begin(self, *, patient: bool = False) -> None:
         """Learn who the bot is; raises SlackApiError for a wrong token."""
         if not self.user:
-            self.user = str((await self.patient("auth_test"))["user_id"])
+            call = self.patient if patient else self.call
+            self.user = str((await call("auth_test"))["user_id"])
 
     def close(self) -> None:
         """End the threads; a further call makes new ones."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
+
+
+def cause_of(error: Exception) -> str:
+    """The error that Slack named, or else the kind of the error: its text may have a token in
+    it."""
+    named = error.response.get("error") if isinstance(error, SlackApiError) else None
+    return named if isinstance(named, str) and named.isidentifier() else type(error).__name__
 
 
 def _is_passing(error: SlackApiError) -> bool:

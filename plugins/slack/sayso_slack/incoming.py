@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from sayso import Host, RequestError, read_body
-from sayso_slack.api import Api
+from sayso_slack.api import Api, cause_of
 from sayso_slack.people import PROTOCOL
 
 logger = logging.getLogger("sayso.slack")
@@ -163,9 +163,8 @@ class SocketMode:
                 self._client = client
             except Exception as error:
                 await asyncio.to_thread(client.close)
-                # The text of the error may have a token or the address of the connection in it.
-                kind = type(error).__name__
-                logger.warning("no connection to Slack (%s); tried again in %.0f s", kind, pause)
+                cause = cause_of(error)
+                logger.warning("no connection to Slack (%s); tried again in %.0f s", cause, pause)
                 await asyncio.sleep(pause)
                 pause = min(_LONGEST, 2 * pause)
 

@@ -78,7 +78,7 @@ class Talk:
         event = payload.get("event") or {}
         if not self._settings.talk or event.get("type") not in ("message", "app_mention"):
             return
-        await self._api.begin()
+        await self._api.begin(patient=True)
         who = written_by(payload, self._settings.teams)
         own = event.get("bot_id") or event.get("user") == self._api.user
         if who is None or own or event.get("subtype") not in _PLAIN:
