@@ -109,7 +109,7 @@ if TYPE_CHECKING:
     from sayso.ledger.log import checkpoint as checkpoint, log_row as log_row
     from sayso.ledger.outbox import LogPage as LogPage
     from sayso.ledger.people import Comment as Comment, Terms as Terms, Vote as Vote
-    from sayso.ledger.voting import needed_approvals as needed_approvals
+    from sayso.ledger.voting import needed_approvals as needed_approvals, why_barred as why_barred
     from sayso.listener.protocol import Http as Http
     from sayso.models import (
         Ask as Ask,
@@ -255,7 +255,7 @@ _MODULES = {
     "ledger.log": "checkpoint log_row",
     "ledger.outbox": "LogPage",
     "ledger.people": "Comment Terms Vote",
-    "ledger.voting": "needed_approvals",
+    "ledger.voting": "needed_approvals why_barred",
     "wire.masking": "hidden_trace mask",
     "wire.messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "

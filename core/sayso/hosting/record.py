@@ -69,7 +69,7 @@ class Record(Protocol):
 
     def barred(self, row: Proposal, caller: Caller) -> str:
         """The reason why this caller may not approve the call: "AGENT", "NOT_AN_APPROVER" or
-        "OWN_REQUEST"; an empty text if the caller may."""
+        "OWN_REQUEST", in words by `why_barred`; an empty text if the caller may."""
         ...
 
     def standing(self, row: Proposal) -> str:

@@ -118,8 +118,8 @@ class Granting:
         self._freezing = freezing
 
     def why_not(self, grant: StandingGrant, row: Proposal) -> str:
-        """The reason why the grant's giver alone may not approve the call, as a key of
-        `voting.WORDS`, "QUORUM" or "NOT_FOUND"; empty if the giver may."""
+        """The reason why the grant's giver alone may not approve the call, for
+        `voting.why_barred`, "QUORUM" or "NOT_FOUND"; empty if the giver may."""
         if grant.claimed:
             # The command line proves no identity; a rule that names people excludes it.
             who, operator = Requester(row.principal, row.tenant, None, PROTOCOL), True

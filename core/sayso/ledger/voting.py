@@ -16,18 +16,17 @@ from sayso.ledger.people import Terms, Vote
 from sayso.principals import Principal, is_agent, person_of
 from sayso.wire.messages import Approval, Command
 
-WORDS = {
+_WORDS = {
     "AGENT": "an agent decides nothing; a person has to",
     "NOT_AN_APPROVER": "the rule for this call names others who may approve it",
     "OWN_REQUEST": "the requester may not approve this call; somebody else has to",
 }
-"""The text for each reason that keeps somebody from approving a call."""
 _REASON = "the rule for this call demands a reason for the approval; state it as 'reason'"
 _GROUP = "group:"
 
 
 def barred(row: Proposal, who: Requester, *, operator: bool = False) -> str:
-    """The reason why `who` may not approve the call, as a key of WORDS; empty if `who` may.
+    """The reason why `who` may not approve the call, for `why_barred`; empty if `who` may.
 
     An `operator` on the command line proves no identity: if a rule names people, the operator is
     none of them.
@@ -43,6 +42,12 @@ def barred(row: Proposal, who: Requester, *, operator: bool = False) -> str:
     if _of_persons(terms) and person_of(who.principal) is None:
         return "NOT_AN_APPROVER"
     return "OWN_REQUEST" if terms.not_requester and _asked(row, who) else ""
+
+
+def why_barred(reason: str) -> str:
+    """The reason that keeps somebody from approving a call, in words; it is "AGENT",
+    "NOT_AN_APPROVER" or "OWN_REQUEST"."""
+    return _WORDS[reason]
 
 
 def is_named(terms: Terms, principal: str | None) -> bool:
@@ -69,7 +74,7 @@ def refusal(
     why = barred(row, who, operator=operator)
     # The principal that received the proposal may always reject it, and so may the operator.
     if why and (choice.approved or not (own or operator)):
-        return "approval_not_allowed", WORDS[why]
+        return "approval_not_allowed", why_barred(why)
     if choice.approved and row.terms is not None and row.terms.reason and not choice.why:
         return "approval_reason_required", _REASON
     return None

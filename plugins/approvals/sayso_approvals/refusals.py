@@ -1,6 +1,6 @@
 """The refusals of the inbox."""
 
-from sayso import RequestError
+from sayso import RequestError, why_barred
 
 
 class NotFound(RequestError):
@@ -19,9 +19,6 @@ class NotAllowed(RequestError):
     status = 403
 
     _WORDS = {
-        "AGENT": "an agent decides nothing; a person has to",
-        "NOT_AN_APPROVER": "the rule for this call names others who may approve it",
-        "OWN_REQUEST": "the requester may not approve this call; somebody else has to",
         "NOT_THE_REQUESTER": "only the requester may withdraw this call; reject it instead",
         "NOT_A_PERSON": "only persons stop all starts; see [auth.people]",
         "NOT_AN_AUDITOR": "the log is for members of the groups in auth.auditors",
@@ -29,7 +26,7 @@ class NotAllowed(RequestError):
 
     def __init__(self, code: str) -> None:
         self.code = code
-        super().__init__(self._WORDS[code])
+        super().__init__(self._WORDS.get(code) or why_barred(code))
 
 
 class SeenRequired(RequestError):

@@ -7,18 +7,13 @@ import time
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from sayso import Caller, Host, Proposal, SaysoError
+from sayso import Caller, Host, Proposal, SaysoError, why_barred
 from sayso_slack import cards
-from sayso_slack.api import Api
+from sayso_slack.api import Api, cause_of
 from sayso_slack.people import UNKNOWN, caller_of, decider_of, person_of, pressed_by
 from sayso_slack.settings import SlackSettings
 
 logger = logging.getLogger("sayso.slack")
-_BARRED = {
-    "AGENT": "An agent decides nothing; a person has to.",
-    "NOT_AN_APPROVER": "The rule for this call names others who may approve it.",
-    "OWN_REQUEST": "The requester may not approve this call; somebody else has to.",
-}
 _CHANGED = "The call is not what this card showed any more: read it again. Nothing was decided."
 _NO_WINDOW = "Slack could not open the window for the reason: press again. Nothing was decided."
 _UNKNOWN_CALL = "There is no such call for you."
@@ -83,7 +78,7 @@ class Interactions:
             await self._api.call("views_open", trigger_id=payload.get("trigger_id"), view=view)
         except Exception as error:
             # Slack takes the trigger for three seconds only: no second attempt would be in time.
-            logger.info("no window for call %s could be opened: %s", row.id, type(error).__name__)
+            logger.info("no window for call %s could be opened: %s", row.id, cause_of(error))
             await self._answer_alone(press, _NO_WINDOW)
 
     async def _submitted(self, payload: Any, who: tuple[str, str], caller: Caller) -> None:
@@ -112,7 +107,8 @@ class Interactions:
         own = row.principal == press.caller.principal
         why = self._host.record.barred(row, press.caller)
         if why and (approved or not own):
-            await self._answer_alone(press, _BARRED.get(why, why))
+            words = why_barred(why)
+            await self._answer_alone(press, f"{words[0].upper()}{words[1:]}.")
             return None
         if approved and row.seen != press.seen:
             await self._answer_alone(press, _CHANGED)
@@ -159,7 +155,7 @@ class Interactions:
                 blocks=card.blocks,
             )
         except Exception as error:
-            logger.info("the card of call %s could not be changed: %s", row.id, error)
+            logger.info("the card of call %s could not be changed: %s", row.id, cause_of(error))
             always = True
         if always:
             text = f"{cards.name_of(row)} {cards.outcome(row, now, decider)}"
