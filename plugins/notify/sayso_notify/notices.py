@@ -36,6 +36,8 @@ STATES: Mapping[str, str] = {
 }
 """The state of a call after an entry of the log. The row may be further than the log was read."""
 REQUESTED, REMINDER, ESCALATED = "approval.requested", "approval.reminder", "approval.escalated"
+ALL = (*TYPES.values(), REMINDER, ESCALATED)
+"""The types of all notices."""
 ASKING = frozenset({REQUESTED, REMINDER, ESCALATED, "approval.voted", "approval.edited"})
 """Notices that ask for a decision, or tell of a pending call: they are sent only while it is
 pending."""

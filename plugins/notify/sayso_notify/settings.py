@@ -8,8 +8,10 @@ from typing import Literal
 from pydantic import Field, SecretStr, field_validator
 
 from sayso import Duration, Plugin
+from sayso_notify.notices import ALL, fits
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
+_ADDRESS = re.compile(r"https?://[^\s/][^\s]*")
 
 
 class ChannelSettings(Plugin.Settings):
@@ -25,6 +27,14 @@ class ChannelSettings(Plugin.Settings):
     """For an escalation: the channel hears only of calls that are still pending after this time."""
     inputs: list[str] = []
     """The fields of inputs that leave with a notice; without a name here no value does."""
+
+    @field_validator("events")
+    @classmethod
+    def _are_known(cls, given: list[str]) -> list[str]:
+        for pattern in given:
+            if not any(fits([pattern], each) for each in ALL):
+                raise ValueError(f"no notice has the type {pattern!r}; there are {', '.join(ALL)}")
+        return given
 
 
 class HookSettings(ChannelSettings):
@@ -95,6 +105,13 @@ class Settings(Plugin.Settings):
     """E-mail: [plugin.notify.mail.NAME]."""
     teams: dict[str, TeamsSettings] = {}
     """Workflows of Microsoft Teams: [plugin.notify.teams.NAME]."""
+
+    @field_validator("page")
+    @classmethod
+    def _as_browsers_open_it(cls, given: str | None) -> str | None:
+        if given is not None and not _ADDRESS.fullmatch(given):
+            raise ValueError("expected an address such as 'https://agent.example.com/console'")
+        return given
 
     @field_validator("webhooks", "mail", "teams")
     @classmethod

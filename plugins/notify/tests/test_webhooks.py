@@ -371,6 +371,7 @@ def _state(service: Service) -> str:
     ("table", "words"),
     [
         (f'url = "http://example.com/x"\nsecret = "{KEY}"', "https"),
+        (f'url = "https://a.b/x"\nsecret = "{KEY}"\nevents = ["approval.request"]', "no notice"),
         (f'url = "https:///x"\nsecret = "{KEY}"', "https"),
         (f'url = "https://u:p@example.com/x"\nsecret = "{KEY}"', "user name"),
         ('url = "https://example.com/x"\nsecret = "whsec_x"', "24 to 64 bytes"),
@@ -383,6 +384,12 @@ def test_a_wrong_webhook_stops_the_start_and_names_the_way_out(table: str, words
         with served(deleting(), config=config):
             pass
     assert "whsec_x" not in str(stopped.value)
+
+
+def test_a_page_that_is_no_address_stops_the_start() -> None:
+    with pytest.raises((PluginError, ValueError), match="expected an address"):
+        with served(deleting(), config=configured('[plugin.notify]\npage = "/console"\n')):
+            pass
 
 
 def test_an_address_inside_the_network_is_not_posted_to() -> None:
