@@ -18,6 +18,8 @@ _WHOLE = 2_600
 """Characters of an input that fit a card, beside everything else on it."""
 _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 _SAID = 300
+_BOUND = 1_500
+"""Characters of one of the facts that a decision is bound to, such as the platform context."""
 Json = dict[str, Any]
 
 
@@ -41,12 +43,13 @@ class Shown(NamedTuple):
 def asking(row: Proposal, shown: Shown) -> Card:
     """The card of a pending call."""
     title = f"{name_of(row)} waits for a decision"
-    input = _input(row, shown.inputs)
+    is_whole = all(len(fact) <= _BOUND for fact in _bound(row))
+    input = _input(row, shown.inputs) if is_whole else None
     blocks = [_section(title), *_facts(row, shown), *_why(row)]
     if input is not None:
         blocks.append(_preformatted(input))
     else:
-        blocks.append(_section("The card does not show the whole input: read it on the page."))
+        blocks.append(_section("The card does not show the whole call: read it on the page."))
     buttons = [*_buttons(row, shown.destructive)] if input is not None else []
     if shown.link:
         review = {"type": "button", "action_id": REVIEW, "text": _plain("Review")}
@@ -139,8 +142,6 @@ def _facts(row: Proposal, shown: Shown) -> list[Json]:
     asked = row.person or row.principal or row.user or "somebody"
     claimed = "" if row.principal else " (the name is not proven)"
     facts = [f"Asked by {asked}{claimed}"]
-    for key, value in row.bound.items():
-        facts.append(f"{key}: {pretty(value) if isinstance(value, dict) else value}")
     if row.state == "PENDING":
         facts.append(f"Expires {_time(row.expires)}")
         if row.terms and row.terms.approvers:
@@ -149,8 +150,16 @@ def _facts(row: Proposal, shown: Shown) -> list[Json]:
             facts.append(f"Approvals: {len(row.votes)} of {row.terms.quorum}")
         if shown.standing:
             facts.append(shown.standing)
-    elements = [_plain(one_line(fact)[:_SAID]) for fact in facts]
-    return [{"type": "context", "elements": elements[:10]}]
+    texts = [*(one_line(fact)[:_SAID] for fact in facts), *(one[:_BOUND] for one in _bound(row))]
+    return [{"type": "context", "elements": [*map(_plain, texts)][:10]}]
+
+
+def _bound(row: Proposal) -> list[str]:
+    """The facts that the decision is bound to beside the input."""
+    return [
+        one_line(f"{key}: {pretty(value) if isinstance(value, dict) else value}")
+        for key, value in row.bound.items()
+    ]
 
 
 def _why(row: Proposal) -> list[Json]:

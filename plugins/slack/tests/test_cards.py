@@ -24,7 +24,7 @@ from fake_slack import (
     until,
 )
 
-from sayso import Agent, Caller, PluginError, Principal, Proposal, tool
+from sayso import Agent, Caller, PlatformContext, PluginError, Principal, Proposal, tool
 from sayso.testing import Service, scripted, served
 
 HEAD = """
@@ -253,6 +253,19 @@ def test_an_input_that_does_not_fit_has_no_button_that_approves(
     card = shown(workspace, row)
     assert [*buttons(card)] == ["Review"]
     assert "xxxx" not in json.dumps(card)
+
+
+@pytest.mark.parametrize(("length", "approve"), [(900, True), (2_000, False)])
+def test_a_card_that_cannot_show_where_a_call_would_act_has_no_button_that_approves(
+    service: Service, workspace: FakeSlack, length: int, approve: bool
+) -> None:
+    place = f"https://{'a' * length}.example"
+    platform = PlatformContext(platform_base_url=place)
+    caller = Caller("mcp", Principal("desk"))
+    work = service.host.calls.propose("delete", {"path": "x"}, caller, platform=platform)
+    card = shown(workspace, asyncio.run(work))
+    assert ("Approve" in buttons(card)) == approve
+    assert (place in json.dumps(card["blocks"])) == approve
 
 
 def test_a_call_that_was_edited_since_is_not_approved_by_an_older_card(
