@@ -237,8 +237,10 @@ def test_needed_reason_stands_beside_execute(serving: Asked, list_: str) -> None
     body: dict[str, Any] = {"id": call["id"], "execute": True}
     body |= {"name": call["name"], "input": call["input"]} if list_ == "tool_calls" else {}
     message = {"messages": [user(data={list_: [body]})]}
-    bare = service.post("/api/chat", message, token("desk"))
-    assert refused(bare) == "approval_reason_required"
+    for none in ({}, {"reason": None}, {"reason": " \n"}):
+        body |= none
+        bare = service.post("/api/chat", message, token("desk"))
+        assert refused(bare) == "approval_reason_required"
     body["reason"] = "agreed with the customer"
     assert service.post("/api/chat", message, token("desk")).status == 200
     row = row_of(service, call)

@@ -75,7 +75,8 @@ def refusal(
     # The principal that received the proposal may always reject it, and so may the operator.
     if why and (choice.approved or not (own or operator)):
         return "approval_not_allowed", why_barred(why)
-    if choice.approved and row.terms is not None and row.terms.reason and not choice.why:
+    reasoned = bool((choice.why or "").strip())
+    if choice.approved and row.terms is not None and row.terms.reason and not reasoned:
         return "approval_reason_required", _REASON
     return None
 
