@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from a2a.utils.errors import UnsupportedOperationError
 from a2a_services import (
     PATIENCE,
     V1,
@@ -748,6 +749,30 @@ def test_last_event_of_a_stream_of_0_3_is_final_where_input_is_required(
     assert last["status"]["state"] in ("input-required", "TASK_STATE_INPUT_REQUIRED")
     assert last["final"] is True
     assert not any(event.get("final") for event in before)
+
+
+def test_stream_of_0_3_that_fails_after_its_begin_ends_with_an_error_event() -> None:
+    sent: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"data: {}\r\n\r\n", "more_body": True})
+        raise UnsupportedOperationError(message="the task has ended")
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    path = "/a2a/rest/v1/tasks/1:subscribe"
+    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
+    asyncio.run(Mended(app, limit=1000, nesting=64, rest=True)(scope, receive, send))
+    *_, last = sent
+    name, _, data = last["body"].decode().partition("\r\n")
+    assert name == "event: error" and not last.get("more_body")
+    assert json.loads(data.removeprefix("data: "))["error"]["status"] == "FAILED_PRECONDITION"
 
 
 def test_call_without_a_method_is_refused_whatever_its_params_say(service: Service) -> None:

@@ -8,6 +8,8 @@
 - Bodies that make it fail are refused before it reads them.
 - It logs a trace for each call that it cannot read, beside a line with the reason; only the line
   is kept.
+- It breaks off a stream of 0.3 over REST that fails after its beginning. Here, the stream ends with
+  the error.
 - It compares only the first number of versions.
 """
 
@@ -100,10 +102,11 @@ class Mended:
         try:
             await self._app(scope, _again(body, receive), beginning)
         except A2AError as error:
-            # The SDK starts a 0.3 stream before it knows whether there is one.
+            # The SDK starts a 0.3 stream before it knows whether there is one, and breaks it off.
             if beginning.has_started:
-                raise
-            await self._refuse(error, send)
+                await beginning.end(error)
+            else:
+                await self._refuse(error, send)
         except HTTPException as error:
             # The path does not exist, or not with this method.
             await self._answer(error.status_code, _error(error), send, dict(error.headers or {}))
@@ -189,6 +192,11 @@ class _Sending:
             body = message.get("body", b"")
             message = {**message, "body": unbroken(_final(body) if self._says_final else body)}
         await self._send(message)
+
+    async def end(self, error: A2AError) -> None:
+        """End a stream with an error, as the SDK ends one of 1.0."""
+        frame = b"event: error\r\ndata: " + to_json(build_rest_error_payload(error)) + b"\r\n\r\n"
+        await self._send({"type": "http.response.body", "body": frame})
 
 
 def _final(event: bytes) -> bytes:
