@@ -205,6 +205,8 @@ NO_SECRETS = Secrets()
 
 
 _LONGEST_ERROR = 500
+_TRACE = re.compile(r"^Traceback \(most recent call last\)|^\s+at [\w.$<>/]+\(", re.MULTILINE)
+"""The beginning of a stack trace in the text of an exception, of Python or of Java."""
 _LONGEST_TRACE = 64 * 2**10
 _SHOWN_MEMBERS = 5
 _SEARCHED = 100
@@ -218,7 +220,7 @@ _FOLDED = (
 
 
 def error_text(error: BaseException, secrets: Sequence[str]) -> str:
-    """The text of an exception for model and caller: one short line, no stack trace, no secret.
+    """The text of an exception for model and caller: short, in one line, no stack trace, no secret.
 
     Of a group, such as a TaskGroup raises, the texts of its first exceptions.
     """
@@ -233,8 +235,8 @@ def _line(error: BaseException, secrets: Sequence[str]) -> str:
     # Masked first, like an output.
     said = mask(message_of(error), secrets).strip()
     # Only this part is split into lines: an error may quote a whole output.
-    text = said[:_LONGEST_ERROR].splitlines()
-    message = text[0] if text else type(error).__name__
+    text = _TRACE.split(said[:_LONGEST_ERROR], maxsplit=1)[0].splitlines()
+    message = " ".join(filter(None, map(str.strip, text))) or type(error).__name__
     plain = (ValueError, RuntimeError, ToolInputError, BaseExceptionGroup)
     return (
         f"{type(error).__name__}: {message}" if text and not isinstance(error, plain) else message
