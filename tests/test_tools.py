@@ -209,6 +209,21 @@ def test_definitions_of_a_stated_schema_are_described_by_either_name(place: str)
     assert made.input_description == {"count": {"type": "integer", "description": "How many."}}
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    ["Args:\n    name: The thing.", ":param name: The thing."],
+    ids=["google", "sphinx"],
+)
+def test_what_a_docstring_says_after_the_parameters_is_described_too(parameters: str) -> None:
+    def scale(name: str) -> str:
+        return name
+
+    scale.__doc__ = f"Scale it.\n\n{parameters}\n\nNever on Fridays.\n\nReturns:\n    A word."
+    made = tool(scale)
+    assert made.description.startswith("Scale it.\n\nNever on Fridays.")
+    assert made.input_description["name"]["description"] == "The thing."
+
+
 def test_docstring_that_begins_with_its_parameters_describes_them() -> None:
     @tool(description="Scale it.")
     def scale(name: str) -> str:

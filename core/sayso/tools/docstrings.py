@@ -44,27 +44,41 @@ def read_docstring(fn: Callable[..., Any]) -> Docstring:
     if not found:
         return Docstring(text, {})
     described: dict[str, str] = {}
+    prose = [text[: found[0].start()]]
     ends = [*(part.start() for part in found[1:]), len(text)]
     for part, end in zip(found, ends, strict=True):
+        body, after = _parted(part, text[part.end() : end])
+        prose.append(after)
         if part[1]:
-            for names, words in _entries(part, text[part.end() : end]):
+            for names, words in _entries(part, body):
                 if said := " ".join(words.split()):
                     described |= {name.strip(" `*\n"): said for name in names.split(",")}
-    return Docstring(text[: found[0].start()].rstrip(), described)
+    return Docstring("\n\n".join(filter(None, map(str.strip, prose))), described)
+
+
+def _parted(part: re.Match[str], body: str) -> tuple[str, str]:
+    """The text of a part, and the text after it that is not indented, which belongs to none."""
+    if part.re is _NUMPY:
+        return body, ""
+    if part.re is _FIELD:
+        end = re.search(r"\n\s*\n(?=\S)", body)
+    else:
+        end = re.search(rf"\n(?!{_indent(body)}|\s*\n)", body) if _indent(body) else None
+    return (body[: end.start()], body[end.end() :]) if end else (body, "")
+
+
+def _indent(body: str) -> str:
+    lines = body.strip("\n")
+    return lines[: len(lines) - len(lines.lstrip())]
 
 
 def _entries(part: re.Match[str], body: str) -> Iterator[tuple[str, str]]:
     """The names and the description of each parameter in one part of a docstring."""
     if part.re is _FIELD:
-        # A paragraph that is not indented belongs to no field.
-        yield part[1], re.split(r"\n\s*\n(?=\S)", body)[0]
+        yield part[1], body
         return
     entry = _GOOGLE_ENTRY if part.re is _GOOGLE else _NUMPY_ENTRY
-    body = body.strip("\n")
-    indent = body[: len(body) - len(body.lstrip())]
-    if indent:
-        body = re.split(rf"\n(?!{indent}|\s*\n)", body)[0]
-    for lines in re.split(rf"\n(?={indent}\S)", body):
+    for lines in re.split(rf"\n(?={_indent(body)}\S)", body.strip("\n")):
         if match := entry.match(lines.strip()):
             yield match[1], match[2]
 
