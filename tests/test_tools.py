@@ -776,6 +776,14 @@ def unknown_type(it: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa
 def undescribable(it: Callable[[], None]) -> None: ...
 def unserialisable(it: threading.Lock) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 def two(a: int, b: int) -> None: ...
+def no_input() -> None: ...
+
+
+class Opaque(Enum):
+    ONE = object()
+
+
+def of_objects(it: Opaque) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -787,6 +795,8 @@ def two(a: int, b: int) -> None: ...
         (unknown_type, {}, "'unknown_type'.*'Nowhere'.*'it'"),
         (undescribable, {}, "'undescribable'.*'it'.*input_schema"),
         (unserialisable, {}, "'unserialisable'.*'it'"),
+        (of_objects, {}, "'of_objects'.*'it'"),
+        (classmethod(two), {}, "two; write @classmethod above @tool"),
         (lambda x: x, {}, "name="),
         (two, {"name": "a b"}, "'a b'"),
         (two, {"name": ""}, "letters"),
@@ -800,7 +810,8 @@ def two(a: int, b: int) -> None: ...
         (two, {"input_schema": Label}, "one parameter"),
         (two, {"input_schema": "object"}, "a model"),
         (two, {"input_schema": {"type": "array"}}, "'object'"),
-        (two, {"input_schema": {"type": "object", "properties": {"a": {"type": "strin"}}}}, "two"),
+        (no_input, {"input_schema": {"$defs": {"a": {"type": "strin"}}}}, "at '.defs.a.type'"),
+        (no_input, {"input_schema": {"$defs": {"a": "string"}}}, "not valid at '.defs.a'"),
         (two, {"input_schema": {"properties": {"a": {}}, "required": ["a"]}}, "'b'"),
         (
             two,

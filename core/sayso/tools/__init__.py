@@ -316,7 +316,9 @@ def _function(fn: Any) -> Any:
     if isinstance(fn, staticmethod):
         fn = fn.__func__
     if not callable(fn) or isinstance(fn, type):
-        raise TypeError(f"a tool is a function, not {_origin(fn)}; give a function or a method")
+        is_class_method = isinstance(fn, classmethod)
+        way_out = "write @classmethod above @tool" if is_class_method else "give a function"
+        raise TypeError(f"a tool is a function, not {_origin(fn)}; {way_out}")
     below = plain_function(fn)
     if inspect.isgeneratorfunction(below) or inspect.isasyncgenfunction(below):
         raise TypeError(

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Protocol, TypeVar, cast
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError
 
 from sayso.config.received import Names, every_name, other_names
 from sayso.errors import ToolInputError
@@ -50,6 +51,8 @@ BACKTRACKS = 1000
 """Steps that a pattern may backtrack in one text; if it needs more, the text counts as invalid."""
 COMPILED = 2**20
 """Most bytes of a compiled pattern."""
+_UNDESCRIBED = (PydanticUserError, PydanticSerializationError, TypeError, NameError)
+"""The errors of pydantic and Python for a type that has no JSON schema."""
 
 Arguments = dict[str, Any]
 """Keyword arguments for a tool's function, without the injected ones."""
@@ -211,7 +214,7 @@ class ModelInputs(_Adapted):
         try:
             self._adapter = TypeAdapter(refined(model))
             self.schema = object_schema(label, self._adapter)
-        except (PydanticUserError, NameError) as error:
+        except _UNDESCRIBED as error:
             raise unusable(label, argument.name, error) from error
 
     @property
@@ -322,11 +325,11 @@ def _checked_model(label: str, signature: Signature, docs: Docstring) -> type[Ba
         model = model_of(signature.arguments, signature.rest, docs)
         model.model_json_schema(schema_generator=Schema)
         return model
-    except (PydanticUserError, TypeError, NameError) as error:
+    except _UNDESCRIBED as error:
         for argument in signature.arguments:
             try:
                 model_of([argument], None, docs).model_json_schema(schema_generator=Schema)
-            except (PydanticUserError, TypeError, NameError) as cause:
+            except _UNDESCRIBED as cause:
                 raise unusable(label, argument.name, cause) from cause
         raise unusable(label, "**", error) from error
 
@@ -349,7 +352,9 @@ def _validator(label: str, schema: dict[str, Any]) -> Any:
         )
     except ValueError as error:
         reason = str(error).partition("\n")[0]
-        raise ValueError(f"tool {label!r}: input_schema is not valid: {reason}") from error
+        place = ".".join(map(str, getattr(error, "instance_path", None) or ()))
+        at = f" at {place!r}" if place else ""
+        raise ValueError(f"tool {label!r}: input_schema is not valid{at}: {reason}") from error
 
 
 def _no_retrieval(uri: str, /) -> Any:
