@@ -113,12 +113,20 @@ def test_what_is_no_key_under_the_reserved_one_is_as_none(sent: Any) -> None:
 
 
 def test_what_is_no_json_value_is_refused() -> None:
-    with pytest.raises(ValueError, match="serialize"):
-        Session().set("x", object())
+    for value in (object(), b"\xff"):
+        with pytest.raises(ValueError, match=r"the session value 'x' cannot become JSON .*; store"):
+            Session().set("x", value)
     with pytest.raises(ValueError, match=r"the session value 'x' holds an integer of more than"):
         Session().set("x", [{"a": 10**4300}])
     with pytest.raises(ValueError, match=r"the session value 'x' has a key with half a surrogate"):
         Session().set("x", [{"a": {"half \ud83d": 1}}])
+
+
+def test_a_session_is_read_while_other_tools_write() -> None:
+    session = Session({"a": 1, "b": 2})
+    for key in session:
+        session[f"{key}-copy"] = session[key]
+    assert [*session] == ["a", "b", "a-copy", "b-copy"]
 
 
 @pytest.mark.parametrize("key", [5, None, True, ("a", 1)])

@@ -87,6 +87,11 @@ class Session(MutableMapping[str, Any]):
             raise ValueError(
                 f"the session value {key!r} has a key with half a surrogate pair, which is no text"
             ) from None
+        except ValueError as error:
+            raise ValueError(
+                f"the session value {key!r} cannot become JSON ({error}); store texts, numbers, "
+                "lists, dicts, models or dataclasses"
+            ) from None
         if holds_endless(stored):
             raise ValueError(
                 f"the session value {key!r} holds an integer of more than 4,300 digits, which no "
@@ -128,7 +133,8 @@ class Session(MutableMapping[str, Any]):
         del self._state[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._state)
+        # A copy: other tools of the turn may add keys meanwhile.
+        return iter(list(self._state))
 
     def __len__(self) -> int:
         return len(self._state)
@@ -305,7 +311,9 @@ class RequestContext:
 
     def add_system_context(self, text: str) -> None:
         """Add `text` to the dynamic system context of this request alone."""
-        self._additions.append(text)
+        if text:
+            # As with the result of `system_context`, nothing and numbers are accepted.
+            self._additions.append(str(text))
 
     def use_model(self, name: str = "", key: str = "") -> None:
         """Have another model of the configured provider answer this request, or with another key.

@@ -269,6 +269,32 @@ def test_change_in_place_counts(served: Serve) -> None:
     assert (model.asks[0].system, model.asks[0].context) == ("static", "tenant red")
 
 
+@pytest.mark.parametrize(
+    ("option", "wanted"),
+    [
+        ("request_interceptors", "it gave dict; return a ChatRequest, an AgentMessage or None"),
+        ("response_interceptors", "it gave dict; return an AgentMessage, a str or None"),
+    ],
+)
+def test_log_says_what_an_interceptor_gave_and_should_give(
+    served: Serve, caplog: pytest.LogCaptureFixture, option: str, wanted: str
+) -> None:
+    agent, _ = scripted(["ok"], **{option: lambda message, context: {"content": "changed"}})
+    with caplog.at_level(logging.ERROR):
+        assert served(agent).ask(user("x")).status == 500
+    assert wanted in caplog.text
+
+
+def test_system_context_may_be_added_from_what_is_no_text(served: Serve) -> None:
+    def add(request: ChatRequest, context: Any) -> None:
+        context.add_system_context(None)
+        context.add_system_context(42)
+
+    agent, model = scripted(["ok"], request_interceptors=add)
+    served(agent).chat(user("x"))
+    assert model.asks[0].context == "42"
+
+
 def test_system_context_is_never_shared_between_requests(served: Serve) -> None:
     def add(request: ChatRequest, context: Any) -> None:
         context.add_system_context(request.messages[-1].content)

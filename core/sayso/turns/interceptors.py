@@ -50,10 +50,16 @@ async def intercept(request: Request, out: Output) -> tuple[Request, AgentMessag
         if isinstance(given, ChatRequest):
             request = request._replace(seen=given)
         elif given is not None:
-            raise AgentError(f"a request interceptor returned no request: plugin {impl.plugin!r}")
+            failure = f"a request interceptor returned no request: plugin {impl.plugin!r}"
+            raise AgentError(failure) from _wrong(given, "a ChatRequest, an AgentMessage or None")
     if implementations:
         _check_request(request, implementations)
     return request, answer
+
+
+def _wrong(given: object, wanted: str) -> TypeError:
+    """The cause that the log shows for a result of the wrong type."""
+    return TypeError(f"it gave {type(given).__name__}; return {wanted}")
 
 
 def _check_request(request: Request, implementations: Sequence[Impl]) -> None:
@@ -118,7 +124,8 @@ async def _altered(request: Request, reply: AgentMessage) -> AgentMessage:
             # goes into a copy.
             reply = given if given is reply else given.model_copy(deep=True)
         elif given is not None:
-            raise AgentError(f"a response interceptor returned no message: plugin {impl.plugin!r}")
+            failure = f"a response interceptor returned no message: plugin {impl.plugin!r}"
+            raise AgentError(failure) from _wrong(given, "an AgentMessage, a str or None")
         if not isinstance(reply.data, Data) or not isinstance(reply.data.session, Mapping | None):
             raise AgentError(f"a response interceptor left no valid message, of {impl.plugin!r}")
         _keep_session(request, reply, shown, before)
