@@ -696,3 +696,24 @@ def test_text_that_is_none_fails_the_turn_on_every_path(served: Serve, agent: An
     service = served(agent)
     assert service.ask(user("x")).status >= 500
     assert [e["type"] for e in service.stream(user("x"))] == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        ("hello", "one Reply, not str"),
+        ({"text": "hello"}, "one Reply, not dict"),
+        (Reply(Turn("assistant", ["hello"]), "end_turn"), "Text and Call, not str"),  # type: ignore[list-item]
+    ],
+)
+def test_log_says_what_a_model_of_ones_own_yields_wrongly(
+    served: Serve, caplog: pytest.LogCaptureFixture, event: Any, told: str
+) -> None:
+    class Own:
+        provider, name = "own", "x"
+
+        async def stream(self, ask: Ask) -> Any:
+            yield event
+
+    assert served(Agent(model=Own())).ask(user("hi")).status == 502
+    assert told in caplog.text

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from providers import AnthropicServer, OpenAIServer, chunk, status, stream
 
-from sayso import Agent, ModelCalled, tool
+from sayso import Agent, Call, ModelCalled, Reply, Turn, tool
 from sayso.config.settings import ModelSettings
 from sayso.models import Usage, load_model
 from sayso.models.prices import price_table
@@ -123,6 +123,31 @@ def test_call_that_the_output_limit_cut_is_told_even_behind_a_text(
         with served(Agent(model=model, tools=[delete])) as service:
             reply = service.chat(user("delete web"))
         assert expected in reply["content"] and "within a tool call" in reply["content"]
+
+
+def test_call_of_a_reply_that_a_filter_broke_off_is_told_as_declined(
+    openai_server: OpenAIServer,
+) -> None:
+    server = openai_server
+    server.then(stream(server.message(calls=[("a", "delete", '{"name": "a"}')], stop="refusal")))
+    model = load_model("openai:x", {**server.settings(), **SETTINGS})
+    with served(Agent(model=model, tools=[delete])) as service:
+        reply = service.chat(user("delete a"))
+    assert reply["content"] == "The model declined to go on within a tool call, which was not run."
+    assert reply["meta_data"]["stop_reason"] == "refusal"
+
+
+def test_calls_of_a_reply_that_says_end_turn_are_run() -> None:
+    calls = Turn(
+        "assistant", [Call("1", "look", {"name": "a"}), Call("2", "delete", {"name": "a"})]
+    )
+    model = scripted(Reply(calls, "end_turn"), "Done.")
+    with served(Agent(model=model, tools=[look, delete])) as service:
+        talk = service.conversation()
+        talk.say("look at a, then delete it")
+        assert [call["name"] for call in talk.pending] == ["delete"]
+        assert talk.approve()["content"] == "Done."
+    assert "a is up" in str(model.asks[-1].turns)
 
 
 def test_what_a_provider_said_reaches_callers_only_with_debug_and_no_interceptor(

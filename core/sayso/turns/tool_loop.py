@@ -22,6 +22,7 @@ from sayso.errors import AgentError, ModelError, ReplyTooLarge
 from sayso.ledger.choices import Decided
 from sayso.models import (
     Ask,
+    Block,
     Call,
     ModelEvent,
     Reply,
@@ -55,7 +56,12 @@ _EMPTY: dict[StopReason, str] = {
     "refusal": "The model declined to answer this.",
 }
 """The text that replaces an empty reply, by the reason why the reply stopped."""
-_CUT = "The model reached its output limit (max_tokens) within a tool call, which was not run."
+_CUT: dict[StopReason, str] = {
+    "max_tokens": "The model reached its output limit (max_tokens) within a tool call, which was "
+    "not run.",
+    "refusal": "The model declined to go on within a tool call, which was not run.",
+}
+"""The text behind an incomplete tool call, by the reason why the reply stopped."""
 
 
 async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
@@ -98,9 +104,10 @@ async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
             transcript.append(said)
         if reply.stop == "pause":
             continue
-        if reply.stop != "tool_use" or not calls:
+        if not calls or reply.stop in _STOPS:
             stop = _STOPS.get(reply.stop, "end_turn")
-            await _explain(out, _CUT if calls else _EMPTY.get(stop), always=bool(calls))
+            words = _CUT if calls else _EMPTY
+            await _explain(out, words.get(stop), always=bool(calls))
             return Answer(stop, settled)
         reading, calls = window.parted(calls)
         noted = Noted(journal, request, number, said) if journal is not None else None
@@ -220,9 +227,14 @@ async def _reply(
             elif isinstance(event, Reply):
                 if len(event.turn.blocks) > request.engine.limits.blocks:
                     raise ReplyTooLarge(request.engine.limits.blocks, "texts and tool calls")
+                for block in event.turn.blocks:
+                    if not isinstance(block, Block):
+                        raise _wrong("a turn holds Text and Call", block)
                 if len(out.text) == before:
                     _say_whole(out, event.turn)
                 return event
+            elif not isinstance(event, Thought | ToolStart):
+                raise _wrong("a model yields TextDelta, Thought, ToolStart and one Reply", event)
             elif out.shows_status:
                 _show(out, event, request.engine.agent)
             if cancelled:
@@ -240,6 +252,11 @@ async def _reply(
                 trace = hidden_trace(error, request.secrets)
                 logger.warning("the model failed as its reply was closed\n%s", trace)
     raise ModelError("protocol", "the model's reply ended without an end")
+
+
+def _wrong(rule: str, given: object) -> TypeError:
+    """The cause that the log shows for a wrong value of an author's model."""
+    return TypeError(f"{rule}, not {type(given).__name__}")
 
 
 def _say_whole(out: Output, said: Turn) -> None:
