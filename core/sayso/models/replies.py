@@ -17,13 +17,13 @@ from sayso.models.schemas import resolved
 def read_input(text: str) -> tuple[dict[str, Any], str | None]:
     """The arguments of a tool call, or `{}` and why they cannot be read; empty text is `{}`.
 
-    Some servers send an empty object before the real one, the whole once more after its pieces,
-    or an object as JSON in JSON: all of these are accepted.
+    Some servers send null or an empty object before the real one, the whole once more after its
+    pieces, or an object as JSON in JSON: all of these are accepted.
     """
     if not text.strip():
         return {}, None
     try:
-        values = _values(text)
+        values = [value for value in _values(text) if value is not None]
         # A lone surrogate cannot be encoded, so no request could send it back to the provider.
         (json.dumps(values, ensure_ascii=False) if "\\u" in text else text).encode()
     except (ValueError, RecursionError):

@@ -89,6 +89,7 @@ def test_equal_calls_with_ids_of_their_own_stay_two(openai_server: OpenAIServer)
     "arguments",
     [
         ["{}", '{"city": "Rome"}'],
+        ["null", '{"city": "Rome"}'],
         ['{"city": "Rome"}', '{"city": "Rome"}'],
         [json.dumps('{"city": "Rome"}')],
         ["{}", '{"city":', ' "Rome"}'],
@@ -102,6 +103,12 @@ def test_arguments_said_oddly_are_read_as_they_were_meant(
     fragment = piece(first, 0, id="a", name="get_weather")
     found = answered(openai_server, fragment, *map(piece, rest), ENDED)
     assert inputs(found) == [("get_weather", {"city": "Rome"})]
+
+
+def test_arguments_of_null_are_none(openai_server: OpenAIServer) -> None:
+    found = answered(openai_server, piece("null", 0, id="a", name="get_weather"), ENDED)
+    [call] = calls_of(reply_of(found).turn)
+    assert (call.error, dict(call.input)) == (None, {})
 
 
 def test_two_different_objects_in_one_call_are_an_error(openai_server: OpenAIServer) -> None:
