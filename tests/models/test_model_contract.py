@@ -313,6 +313,15 @@ def test_wrong_request_is_not_tried_again(wire: Wire) -> None:
     assert len(wire.server.requests) == 1
 
 
+@pytest.mark.parametrize("code", [302, 307])
+def test_redirect_is_not_followed_and_says_what_to_set(wire: Wire, code: int) -> None:
+    elsewhere = {"location": "/elsewhere"}
+    wire.server.then(lambda exchange: exchange.whole(code, "text/plain", b"", elsewhere))
+    error = failure(wire.model(retries=2))
+    assert f"status {code}; set model.base_url to the address it leads to" in str(error)
+    assert len(wire.server.requests) == 1
+
+
 @pytest.mark.parametrize("ending", ["reset", "end"])
 def test_connection_lost_mid_stream_is_an_error_and_not_tried_again(
     wire: Wire, ending: str

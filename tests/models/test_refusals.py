@@ -95,3 +95,5 @@ def test_reason_is_one_short_line_without_any_key() -> None:
 def test_name_of_a_model_that_was_mistyped_is_answered_with_the_right_one() -> None:
     error = status_fault("anthropic", 404, {}, None, model="claude-sonet-5-5")
     assert "did you mean 'claude-sonnet-5-5'?" in str(error)
+    right = status_fault("anthropic", 404, {}, None, model="claude-sonnet-5-5")
+    assert "did you mean" not in str(right)

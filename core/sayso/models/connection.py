@@ -54,6 +54,8 @@ class Connection:
             "verify": trusted,
             "timeout": httpx2.Timeout(longest, connect=min(longest, self.connect_timeout)),
             "headers": {**PLAIN, **self.headers, **headers},
+            # The whole conversation would go to another address than the configured one.
+            "follow_redirects": False,
             "event_hooks": bounded(self.reply, self.timeout),
             "limits": httpx2.Limits(max_connections=1000, max_keepalive_connections=100),
         }

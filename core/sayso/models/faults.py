@@ -87,11 +87,14 @@ def status_fault(
     secrets: Sequence[str] = (),
     model: str = "",
 ) -> ModelError:
-    """The error for an HTTP status of 400 and above.
+    """The error for an HTTP status of 300 and above.
 
     `body` is the refusal's, as text, bytes or JSON values: what it says is kept as the reason,
     without `secrets`, the key among them. `model` is the id that was asked for.
     """
+    if status < 400:
+        way_out = "set model.base_url to the address it leads to"
+        return fault(provider, "protocol", f"status {status}; {way_out}")
     said = said_in(body)
     kind = kind_of(status, said)
     detail = f"status {status}"

@@ -76,4 +76,5 @@ def suggestion(spec: str, providers: Iterable[str]) -> str:
 
 def nearest_model(provider: str, name: str) -> str:
     """The id of a known model that was probably meant by `name`; empty if none is near."""
-    return nearest(name, [known for known in _KNOWN.get(provider, ()) if known != name], 0.8) or ""
+    known = _KNOWN.get(provider, ())
+    return "" if name in known else nearest(name, known, 0.8) or ""

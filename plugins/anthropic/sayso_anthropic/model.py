@@ -194,7 +194,7 @@ class _Call(Attempts["Claude"]):
     def _refusal(self, error: anthropic.APIStatusError) -> ModelError:
         # An error event within a stream comes with the stream's own status, 200.
         status = error.status_code
-        if status < 400:
+        if status < 300:
             status = _TYPES.get(str(error.type or _kind(error.body)), 500)
         body = error.body if error.body is not None else error.response.text
         return status_fault(

@@ -22,7 +22,6 @@ from sayso.models.adapters import (
     cut_off,
     drain,
     failure,
-    fault,
     last_events,
     retried,
     sent_names,
@@ -169,15 +168,11 @@ class _Call(Attempts["ChatModel"]):
 
     async def _answered_whole(self, response: httpx2.Response) -> bool:
         """Whether the answer is one JSON document; raises ModelError for a refusal."""
-        provider = self._model.provider
-        if response.status_code >= 400:
+        if response.status_code >= 300:
             body = await _refusal(response)
             raise self._failed(response.status_code, body, response.headers)
-        if response.is_redirect:
-            way_out = "set model.base_url to the address it leads to"
-            raise fault(provider, "protocol", f"status {response.status_code}; {way_out}")
         if response.status_code != 200:
-            raise cut_off(provider, started=False)
+            raise cut_off(self._model.provider, started=False)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         return bool(kind == "application/json")
 

@@ -272,14 +272,6 @@ def test_id_of_a_call_may_be_a_number(openai_server: OpenAIServer) -> None:
     assert [call.id for call in calls_of(reply.turn)] == ["7"]
 
 
-def test_redirect_says_what_to_set(openai_server: OpenAIServer) -> None:
-    openai_server.then(
-        lambda exchange: exchange.whole(307, "text/plain", b"", {"location": "/v1/x"})
-    )
-    with pytest.raises(ModelError, match=r"status 307; set model\.base_url to the address it"):
-        asked(model(openai_server))
-
-
 @pytest.mark.parametrize(
     ("written", "asked_at"),
     [
