@@ -92,6 +92,21 @@ def test_reason_is_one_short_line_without_any_key() -> None:
     assert error.why.endswith("(request req_1)")
 
 
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        ("You exceeded your current quota, please check your plan. Please retry in 11.5s.", 11.5),
+        ("Rate limit reached for gpt-5.5. Please try again in 350ms.", 0.35),
+        ("Rate limit reached. Please try again in 6m3s.", 363),
+    ],
+)
+def test_wait_that_a_refusal_writes_in_its_text_is_kept(words: str, seconds: float) -> None:
+    body = {"error": {"code": 429, "message": words, "status": "RESOURCE_EXHAUSTED"}}
+    error = status_fault("gemini", 429, {}, body)
+    assert (error.kind, error.retry_after) == ("rate_limit", seconds)
+    assert status_fault("gemini", 429, {"retry-after": "7"}, body).retry_after == 7
+
+
 def test_name_of_a_model_that_was_mistyped_is_answered_with_the_right_one() -> None:
     error = status_fault("anthropic", 404, {}, None, model="claude-sonet-5-5")
     assert "did you mean 'claude-sonnet-5-5'?" in str(error)

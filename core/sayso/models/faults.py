@@ -21,7 +21,7 @@ import httpx2
 from sayso.errors import ModelError, ModelErrorKind
 from sayso.models import ModelEvent
 from sayso.models.names import nearest_model
-from sayso.models.refusals import hidden, kind_of, request_id, said_in
+from sayso.models.refusals import hidden, kind_of, request_id, said_in, wait_in
 
 log = logging.getLogger("sayso.models")
 
@@ -104,7 +104,7 @@ def status_fault(
         kind,
         f"the model provider {provider!r} {_SENTENCES[kind]}: {detail}",
         retryable=kind in _RETRYABLE,
-        retry_after=retry_after(headers),
+        retry_after=wait_in(said) if (wait := retry_after(headers)) is None else wait,
         reason=hidden(said.message, secrets),
         parameter=hidden(said.parameter, secrets),
         request_id=request_id(headers),

@@ -56,6 +56,10 @@ _ROOM = (
         r"(?:messages|prompt)"
     ),
 )
+_WAIT = re.compile(
+    r"(?:retry|try again) in (?:(\d{1,4})h)?(?:(\d{1,4})m)?(\d{1,6}(?:\.\d{1,12})?)(m?)s\b",
+    re.IGNORECASE,
+)
 _KINDS: Mapping[int, ModelErrorKind] = {
     401: "auth",
     402: "quota",
@@ -106,7 +110,8 @@ def kind_of(status: int, said: Said) -> ModelErrorKind:
     """The kind of the refusal; providers use one status for many kinds."""
     words = f"{said.code} {said.message}"
     if status in (400, 402, 403, 413, 422, 429) and _QUOTA.search(words):
-        return "quota"
+        # Gemini speaks of plan and billing also when the limit is one of a minute.
+        return "quota" if wait_in(said) is None else "rate_limit"
     if status in (400, 413, 422, 500) and _TOO_LONG.search(words):
         return "context"
     if status in (400, 403) and _BAD_KEY.search(words):
@@ -115,6 +120,15 @@ def kind_of(status: int, said: Said) -> ModelErrorKind:
     if of_model and status in (400, 422) and _UNKNOWN_MODEL.search(words):
         return "not_found"
     return _KINDS.get(status) or ("server" if status >= 500 else "bad_request")
+
+
+def wait_in(said: Said) -> float | None:
+    """The seconds that the refusal's text asks to wait, as Gemini, OpenAI and Groq write them."""
+    found = _WAIT.search(said.message)
+    if found is None:
+        return None
+    hours, minutes, seconds, milli = found.groups()
+    return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds) / (1000 if milli else 1)
 
 
 def hidden(text: str, secrets: Sequence[str]) -> str:
