@@ -60,7 +60,6 @@ def test_v1_shows_no_preview(served: Serve) -> None:
         (broken, "The preview failed: ValueError."),
         (leaving, "The preview failed: SystemExit."),
         (lambda path, text: 5, "The preview failed: it gave int instead of a text."),
-        (lambda path: path, "The preview failed: TypeError."),
     ],
 )
 def test_preview_that_fails_says_so_and_the_call_is_proposed(
@@ -96,3 +95,6 @@ def test_preview_is_a_plain_function() -> None:
     for wrong in (later, "a text"):
         with pytest.raises(TypeError, match="tool 'write': preview must be a plain function"):
             made(wrong)
+    for unfit in (lambda path: path, lambda path, text, more: path):
+        with pytest.raises(TypeError, match=r"the tool's own arguments \(path, text\): "):
+            made(unfit)

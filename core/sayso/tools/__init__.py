@@ -88,7 +88,6 @@ class Tool(Generic[P, R]):
         self.fn: Callable[P, R] = _function(fn)
         self.name = _name(self.fn, name)
         _check_options(self.name, self._options)
-        check_preview(self.name, preview)
         self.requires_approval = requires_approval
         self.timeout = _seconds(self.name, timeout)
         self.idempotent = idempotent
@@ -101,6 +100,7 @@ class Tool(Generic[P, R]):
         self.description = docs.prose if description is None else description
         named = input_schema.get("properties", ()) if isinstance(input_schema, Mapping) else ()
         signature = read_signature(self.fn, self.name, named)
+        check_preview(self.name, preview, [a.name for a in signature.arguments])
         self.unbound = signature.unbound
         self._injected = signature.injected
         self._inputs = inputs_of(self.name, signature, docs, input_schema)

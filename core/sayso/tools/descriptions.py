@@ -7,9 +7,11 @@ preview says.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from sayso.workers.code import is_coroutine_function
@@ -80,15 +82,19 @@ LONGEST = 20_000
 """Characters of a preview that are recorded."""
 
 
-def check_preview(name: str, preview: object) -> None:
-    """Raise TypeError, naming the tool, for an object that cannot make previews."""
+def check_preview(name: str, preview: object, arguments: Iterable[str]) -> None:
+    """Raise TypeError, naming the tool, for an object that cannot make previews of `arguments`."""
     if preview is None:
         return
+    rule = f"tool {name!r}: preview must be a plain function of the tool's own arguments"
     if not callable(preview) or is_coroutine_function(preview):
-        raise TypeError(
-            f"tool {name!r}: preview must be a plain function of the tool's own arguments, "
-            f"not {preview!r}"
-        )
+        raise TypeError(f"{rule}, not {preview!r}")
+    with suppress(ValueError):  # some built-in functions have no signature
+        signature = inspect.signature(preview)
+        try:
+            signature.bind(**dict.fromkeys(arguments))
+        except TypeError as error:
+            raise TypeError(f"{rule} ({', '.join(arguments)}): {error}") from None
 
 
 def preview_of(preview: Callable[..., str], arguments: Mapping[str, Any]) -> str:
