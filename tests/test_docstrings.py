@@ -122,7 +122,7 @@ def test_prose_without_parts_stays_whole(text: str) -> None:
 
 def test_what_only_looks_like_an_entry_describes_nothing() -> None:
     text = "Draw.\n\nArgs:\n    where it goes\n    x: Where.\n    two words: no name\n\nSee: there."
-    assert read(text) == ("Draw.", {"x": "Where."})
+    assert read(text) == ("Draw.\n\nSee: there.", {"x": "Where."})
 
 
 def test_a_paragraph_behind_a_field_belongs_to_no_parameter() -> None:

@@ -312,7 +312,7 @@ class RequestContext:
     def add_system_context(self, text: str) -> None:
         """Add `text` to the dynamic system context of this request alone."""
         if text:
-            # As with the result of `system_context`, nothing and numbers are accepted.
+            # `system_context` may also return None or a number.
             self._additions.append(str(text))
 
     def use_model(self, name: str = "", key: str = "") -> None:

@@ -699,7 +699,7 @@ def test_text_that_is_none_fails_the_turn_on_every_path(served: Serve, agent: An
 
 
 @pytest.mark.parametrize(
-    ("event", "told"),
+    ("event", "expected"),
     [
         ("hello", "one Reply, not str"),
         ({"text": "hello"}, "one Reply, not dict"),
@@ -707,7 +707,7 @@ def test_text_that_is_none_fails_the_turn_on_every_path(served: Serve, agent: An
     ],
 )
 def test_log_says_what_a_model_of_ones_own_yields_wrongly(
-    served: Serve, caplog: pytest.LogCaptureFixture, event: Any, told: str
+    served: Serve, caplog: pytest.LogCaptureFixture, event: Any, expected: str
 ) -> None:
     class Own:
         provider, name = "own", "x"
@@ -716,4 +716,4 @@ def test_log_says_what_a_model_of_ones_own_yields_wrongly(
             yield event
 
     assert served(Agent(model=Own())).ask(user("hi")).status == 502
-    assert told in caplog.text
+    assert expected in caplog.text
