@@ -7,7 +7,7 @@ import math
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum, StrEnum
@@ -327,13 +327,20 @@ def test_type_that_has_itself_within_is_described_and_proposed() -> None:
 
 def test_booleans_are_only_true_and_false() -> None:
     @tool
-    def remove(force: bool = False, each: list[bool] | None = None) -> Any:
+    def remove(
+        force: bool = False,
+        each: list[bool] | None = None,
+        some: Sequence[Annotated[bool, "whether"]] = (),
+        named: Mapping[str, bool] = {},
+    ) -> Any:
         return force, each
 
     assert called(remove, {"force": True, "each": [False]}) == (True, [False])
     assert "'force'" in refusal(remove, {"force": "yes"})
     assert "'force'" in refusal(remove, {"force": 1})
     assert "each.0" in refusal(remove, {"each": ["true"]})
+    assert "some.0" in refusal(remove, {"some": ["yes"]})
+    assert "named.all" in refusal(remove, {"named": {"all": 1}})
 
 
 def test_number_written_as_text_is_taken() -> None:
@@ -592,6 +599,11 @@ def test_keyword_rest_is_open_and_typed() -> None:
     assert label.input_schema["additionalProperties"] == {"type": "integer"}
     assert called(label, {"name": "a", "x": "1", "p0": 2}) == ("a", {"x": 1, "p0": 2})
     assert "'x'" in refusal(label, {"name": "a", "x": "many"})
+
+    def mark(**marks: bool) -> Any:
+        return marks
+
+    assert "'x'" in refusal(tool(mark), {"x": "yes"})
 
 
 def test_parameters_may_have_any_python_name() -> None:

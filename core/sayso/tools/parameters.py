@@ -8,7 +8,8 @@ import operator
 import sys
 import types
 import typing
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typing_extensions
@@ -36,7 +37,7 @@ def model_of(arguments: Iterable[Argument], rest: Any, docs: Docstring) -> type[
     )
     holder: dict[str, Any] = {"model_config": config, "__module__": __name__}
     if rest is not None:
-        holder["__annotations__"] = {"__pydantic_extra__": dict[str, rest]}
+        holder["__annotations__"] = {"__pydantic_extra__": refined(dict[str, rest])}
     base = types.new_class("Input", (BaseModel,), exec_body=lambda body: body.update(holder))
     fields: dict[str, Any] = {
         f"p{index}": _field(argument, docs.parameters.get(argument.name))
@@ -78,6 +79,10 @@ def _with_default(annotation: Any, default: Any) -> FieldInfo:
     return FieldInfo.from_annotated_attribute(annotation, default)
 
 
+_CONTAINERS = (list, dict, set, tuple, frozenset, deque, Sequence, Mapping)
+"""The types whose items are checked as parameters are."""
+
+
 def refined(annotation: Any) -> Any:
     """`annotation` with booleans that accept only `true` and `false`, not "yes" or 1, and with
     lists for iterables, which pydantic would validate only while the tool reads them.
@@ -93,7 +98,9 @@ def refined(annotation: Any) -> Any:
         return functools.reduce(operator.or_, map(refined, members))
     if origin is Iterable and members:
         return list[refined(members[0])]  # type: ignore[misc]
-    if origin in (list, dict, set, tuple, frozenset) and members:
+    if origin is Annotated:
+        return Annotated[(refined(members[0]), *annotation.__metadata__)]
+    if origin in _CONTAINERS and members:
         return origin[tuple(item if item is ... else refined(item) for item in members)]
     return annotation
 
