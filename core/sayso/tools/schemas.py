@@ -11,8 +11,10 @@ import functools
 import itertools
 import typing
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Annotated, Any, Protocol, TypeVar, cast
 
+import typing_extensions
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
@@ -116,9 +118,10 @@ def inputs_of(label: str, signature: Signature, docs: Docstring, stated: Any) ->
         return ModelInputs(label, signature.arguments[0], model)
     if isinstance(stated, Mapping):
         return SchemaInputs(label, signature, stated)
-    if not isinstance(stated, type):
+    if not _is_model(stated):
         raise TypeError(
-            f"tool {label!r}: input_schema must be a JSON schema (a dict) or a model (a class)"
+            f"tool {label!r}: input_schema must be a JSON schema (a dict) or a typed model (a "
+            "pydantic model, a dataclass or a TypedDict)"
         )
     if len(signature.arguments) != 1 or signature.rest is not None:
         raise TypeError(
@@ -126,6 +129,13 @@ def inputs_of(label: str, signature: Signature, docs: Docstring, stated: Any) ->
             f"the instance, beside injected ones; it takes {len(signature.arguments)}"
         )
     return ModelInputs(label, signature.arguments[0], stated)
+
+
+def _is_model(stated: Any) -> bool:
+    is_class = isinstance(stated, type)
+    return (is_class and (issubclass(stated, BaseModel) or is_dataclass(stated))) or (
+        typing_extensions.is_typeddict(stated)
+    )
 
 
 def _sole_model(signature: Signature) -> type[BaseModel] | None:
