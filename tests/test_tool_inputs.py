@@ -416,6 +416,31 @@ def test_secret_defaults_are_absent_marked_and_bound() -> None:
     assert one.digest == same_one.digest != other.digest
 
 
+def test_no_schema_shows_the_default_of_a_secret() -> None:
+    hidden: Any = {"json_schema_extra": {"writeOnly": True}}
+
+    class Access(BaseModel):
+        user: str = "root"
+        key: str = Field("hush", **hidden)
+        token: SecretStr = SecretStr("hush")
+
+    @tool
+    def call(
+        default: str = "shown",
+        key: Annotated[str, Field(**hidden)] = "hush",
+        access: Access = Access(),  # noqa: B008
+    ) -> None:
+        """Call."""
+
+    stated = {"properties": {"key": {"type": "string", "writeOnly": True, "default": "hush"}}}
+    tools = [call, tool(lambda access: None, name="f", input_schema=Access)]
+    for made in [*tools, tool(lambda **given: None, name="f", input_schema=stated)]:
+        schema = json.dumps(made.input_schema)
+        assert "writeOnly" in schema and "hush" not in schema and "***" not in schema
+        assert "key" in made.secret_defaults
+    assert call.input_schema["properties"]["default"]["default"] == "shown"
+
+
 def test_secret_defaults_within_parameters_are_shown_nowhere_and_bound() -> None:
     def made(secret: str) -> list[Tool[..., Any]]:
         class Access(BaseModel):

@@ -25,7 +25,7 @@ from sayso.models import ToolDefinition
 from sayso.tools.descriptions import check_preview, describe, preview_of
 from sayso.tools.docstrings import read_docstring
 from sayso.tools.identity import digest_of, source_of, without_loopback_port
-from sayso.tools.inputs import Whole, holds_secret_type, write_only
+from sayso.tools.inputs import Whole, holds_secret_type, without_secrets, write_only
 from sayso.tools.schemas import Arguments, ModelInputs, SchemaInputs, inputs_of
 from sayso.tools.signatures import layers, plain_function, read_signature
 from sayso.workers.code import is_coroutine_function
@@ -106,14 +106,19 @@ class Tool(Generic[P, R]):
         self._inputs = inputs_of(self.name, signature, docs, input_schema)
         # A client that reads a stated JSON schema, such as an MCP server, fills in its defaults
         # itself.
-        self.defaults = {**_stated_defaults(self.input_schema), **signature.defaults}
+        self.defaults = {**_stated_defaults(self.bound_schema), **signature.defaults}
         self.fixed = signature.fixed
         self.editable = _editable(self.name, editable, self.input_schema)
         functools.update_wrapper(self, self.fn, updated=())
 
-    @property
+    @functools.cached_property
     def input_schema(self) -> dict[str, Any]:
-        """The JSON schema of the input, of type object."""
+        """The JSON schema of the input, of type object, without the defaults of secrets."""
+        return without_secrets(self.bound_schema)
+
+    @property
+    def bound_schema(self) -> dict[str, Any]:
+        """The JSON schema of the input as the digest binds it."""
         return self._inputs.schema
 
     @functools.cached_property

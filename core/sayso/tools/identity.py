@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from sayso.tools.inputs import UNSTEADY, Taking, steady
+from sayso.tools.inputs import OF_NAMES, UNSTEADY, VALUES, Taking, steady
 from sayso.tools.signatures import plain_function
 from sayso.trees import canonical
 
@@ -27,9 +27,6 @@ _LOOPBACK = re.compile(
     r"//(?:localhost|[\w.-]+\.localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d+)?(?=[/?#]|$)", re.I
 )
 _READ_BY_PEOPLE = frozenset({"title", "description", "$comment", "examples"})
-_OF_NAMES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-"""The keywords of a JSON schema whose keys are names."""
-_VALUES = frozenset({"default", "const", "enum"})
 
 
 class Identified(Taking, Protocol):
@@ -40,6 +37,11 @@ class Identified(Taking, Protocol):
     idempotent: bool
     read_only: bool | None
     destructive: bool | None
+
+    @property
+    def bound_schema(self) -> dict[str, Any]:
+        """The schema of its input, with the defaults of secrets."""
+        ...
 
     @property
     def inner_secrets(self) -> Sequence[tuple[str, Any]]:
@@ -92,7 +94,7 @@ def digest_of(tool: Identified) -> str:
         return _hashed(["version", tool.name, tool.version])
     hints = [tool.read_only, tool.destructive, tool.idempotent]
     defaults = {name: text for name, text in _defaults(tool) if text is not None}
-    found = [tool.name, tool.origin, _bare(tool.input_schema), defaults, hints]
+    found = [tool.name, tool.origin, _bare(tool.bound_schema), defaults, hints]
     inner = sorted(_inner(tool))
     return _hashed([*found, inner] if inner else found)
 
@@ -143,8 +145,8 @@ def _bare(schema: Any, *, names: bool = False) -> Any:
     if isinstance(schema, Mapping):
         return {
             key: value
-            if not names and key in _VALUES
-            else _bare(value, names=not names and key in _OF_NAMES)
+            if not names and key in VALUES
+            else _bare(value, names=not names and key in OF_NAMES)
             for key, value in schema.items()
             if names or key not in _READ_BY_PEOPLE
         }

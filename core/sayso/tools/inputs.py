@@ -20,6 +20,10 @@ from sayso.errors import ToolInputError
 from sayso.trees import canonical, copied
 from sayso.wire.json_bytes import is_json
 
+OF_NAMES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+"""The keywords of a JSON schema whose keys are names."""
+VALUES = frozenset({"default", "const", "enum"})
+"""The keywords of a JSON schema that hold values and no schemas."""
 _SECRET = (Secret, SecretStr, SecretBytes)
 _ABSENT = object()
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -268,6 +272,31 @@ def write_only(schema: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
+def without_secrets(schema: dict[str, Any]) -> dict[str, Any]:
+    """`schema` without the defaults of secrets, which no model or client may read."""
+    definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
+    found: dict[str, Any] = _without_secrets(schema, definitions)
+    return found
+
+
+def _without_secrets(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    if isinstance(schema, list):
+        return [_without_secrets(item, definitions) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    kept: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in OF_NAMES and isinstance(value, Mapping):
+            kept[key] = {n: _without_secrets(each, definitions) for n, each in value.items()}
+        elif key in VALUES:
+            kept[key] = value
+        else:
+            kept[key] = _without_secrets(value, definitions)
+    if "default" in kept and _is_write_only(kept, definitions, set()):
+        del kept["default"]
+    return kept
+
+
 def _is_write_only(schema: Any, definitions: Mapping[str, Any], seen: set[str]) -> bool:
     if isinstance(schema, list):
         return any(_is_write_only(item, definitions, seen) for item in schema)
@@ -280,7 +309,7 @@ def _is_write_only(schema: Any, definitions: Mapping[str, Any], seen: set[str]) 
         seen.add(name)
         if _is_write_only(definitions[name], definitions, seen):
             return True
-    inner = (value for key, value in schema.items() if key not in ("default", "const", "enum"))
+    inner = (value for key, value in schema.items() if key not in VALUES)
     return any(_is_write_only(value, definitions, seen) for value in inner)
 
 
