@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from databases import empty_schema
 from sayso import Agent, Call, Caller, ConfigError, tool
@@ -82,7 +83,13 @@ class Place:
             self.ran.append(name)
             return f"wiped {name}"
 
-        agent = Agent(name="ops", model=Always(*calls), tools=[restart, wipe])
+        @tool(requires_approval=True)
+        def rotate(name: str, key: SecretStr = SecretStr("hush")) -> str:  # noqa: B008
+            """Rotate a key."""
+            self.ran.append(name)
+            return f"rotated {name}"
+
+        agent = Agent(name="ops", model=Always(*calls), tools=[restart, wipe, rotate])
         self.service: Service = served(agent, config=config)
 
     def give(self, who: str = "bob", **more: Any) -> Answer:
@@ -241,6 +248,18 @@ def test_grant_covers_exactly_what_it_says(
     assert made.status == 200, made.json()
     reply = place.ask()
     assert (len(place.ran), len(reply["data"]["tool_calls"])) == ((1, 0) if runs else (0, 1))
+
+
+@pytest.mark.parametrize("more", [{}, {"key": "mine"}])
+def test_pattern_leaves_out_a_secret_that_the_service_sets(
+    sayso_served: Served, more: dict[str, Any]
+) -> None:
+    place = Place(sayso_served, ON, Call("1", "rotate", {"name": "web-7", **more}))
+    made = place.give(tool="rotate", match="pattern", arguments={"name": "web-*"})
+    assert made.status == 200, made.json()
+    assert "hush" not in made.text and "key" not in made.json()["arguments"]
+    place.ask()
+    assert place.ran == ([] if more else ["web-7"])
 
 
 def test_grant_holds_in_its_place_alone(sayso_served: Served) -> None:

@@ -166,8 +166,8 @@ def _pattern(tool: Tool[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidRequest.at(["body", "arguments"], "value_error", text)
     whole = dict(given)
     for name, schema in properties.items():
-        if name in whole:
-            continue
+        if name in whole or name in tool.secret_defaults:
+            continue  # A secret that the service sets is in no input.
         if "default" not in schema:
             text = f"the pattern leaves out {name!r}; '*' stands for any value"
             raise InvalidRequest.at(["body", "arguments"], "value_error", text)
