@@ -104,6 +104,7 @@ class Tool(Generic[P, R]):
         self.unbound = signature.unbound
         self._injected = signature.injected
         self._inputs = inputs_of(self.name, signature, docs, input_schema)
+        self._shown_schema = without_secrets(self.bound_schema)
         # A client that reads a stated JSON schema, such as an MCP server, fills in its defaults
         # itself.
         self.defaults = {**_stated_defaults(self.bound_schema), **signature.defaults}
@@ -111,12 +112,12 @@ class Tool(Generic[P, R]):
         self.editable = _editable(self.name, editable, self.input_schema)
         functools.update_wrapper(self, self.fn, updated=())
 
-    @functools.cached_property
+    @property
     def input_schema(self) -> dict[str, Any]:
         """The JSON schema of the input, of type object, without the defaults of secrets."""
-        return without_secrets(self.bound_schema)
+        return self._shown_schema
 
-    @property
+    @functools.cached_property
     def bound_schema(self) -> dict[str, Any]:
         """The JSON schema of the input as the digest binds it."""
         return self._inputs.schema

@@ -106,8 +106,8 @@ async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
             continue
         if not calls or reply.stop in _STOPS:
             stop = _STOPS.get(reply.stop, "end_turn")
-            words = _CUT if calls else _EMPTY
-            await _explain(out, words.get(stop), always=bool(calls))
+            reasons = _CUT if calls else _EMPTY
+            await _explain(out, reasons.get(stop), always=bool(calls))
             return Answer(stop, settled)
         reading, calls = window.parted(calls)
         noted = Noted(journal, request, number, said) if journal is not None else None
