@@ -28,6 +28,10 @@ class ChatError(SaysoError):
     """The service cannot be reached, or is no chat service."""
 
 
+class Lost(ChatError):
+    """The connection was lost after the request had been sent: it may have been carried out."""
+
+
 def as_url(given: str) -> str | None:
     """`given` as an address with its scheme, or None when it is no address."""
     if "://" in given:
@@ -74,7 +78,7 @@ class Client:
         """The events of one turn, the terminal one last; a refusal is an `error` event too.
 
         Closing the iterator closes the connection, which cancels the turn. Raises ChatError if the
-        service cannot be reached, is no chat service, or is lost before the turn ended.
+        service cannot be reached or is no chat service, and Lost before the turn ended.
         """
         body = json.dumps({**fields, "messages": list(messages)}).encode()
         with closing(self._connection()) as connection:
@@ -119,7 +123,7 @@ class Client:
             yield event
             if event.get("type") in ("done", "error"):
                 return
-        raise ChatError(f"{self.url} ended the stream before the turn was done; ask again")
+        raise Lost(f"{self.url} ended the stream before the turn was done; ask again")
 
     def _post(
         self, connection: http.client.HTTPConnection, body: bytes
@@ -132,7 +136,7 @@ class Client:
                 connection.request("POST", self._prefix + path, body, self._headers)
                 answer = connection.getresponse()
             except (OSError, http.client.HTTPException) as error:
-                raise ChatError(self._unreached(error)) from error
+                raise Lost(self._unreached(error)) from error
             if answer.status != 404:
                 self._path = path
                 return answer
@@ -150,7 +154,7 @@ class Client:
                 if line.strip():
                     yield line
         except (OSError, http.client.HTTPException) as error:
-            raise ChatError(f"the connection to {self.url} was lost: {_cause(error)}") from error
+            raise Lost(f"the connection to {self.url} was lost: {_cause(error)}") from error
 
     def _refused(self, answer: http.client.HTTPResponse) -> Json:
         """An `error` event for an answer that is no stream."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from sayso_chat.client import ChatError, Json
+from sayso_chat.client import ChatError, Json, Lost
 from sayso_chat.edit import changes, draft, edited
 from sayso_chat.kept import NOTHING_KEPT
 from sayso_chat.keyboard import Keyboard
@@ -27,6 +27,9 @@ decision, Ctrl-D leaves; sayso chat --continue goes on from there.
 WAITING = "Waiting for the reply"
 CANCELLED = "cancelled; the conversation stands as it was before"
 GOES_ON = "cancelled; what was approved goes on: approve it again to see how it ended"
+MAY_HAVE_RUN = (
+    "what was approved may have run; approve it again to see how it ended: nothing runs twice"
+)
 CHANGED = "APPROVAL_CHANGED"
 LEFT = "left for later; an empty line shows it again"
 WAITS = "an empty line shows what waits for a decision"
@@ -88,7 +91,7 @@ class Person:
             while True:
                 self._respond(self._read_message())
         except EOFError:
-            self._screen.line()
+            self._leave()
             return 0
 
     def say_once(self, text: str, kept: Json | None = None) -> int:
@@ -97,8 +100,13 @@ class Person:
         try:
             return 0 if self._say(text) else 1
         except EOFError:
-            self._screen.line()
+            self._leave()
             return 0
+
+    def _leave(self) -> None:
+        self._screen.line()
+        if left := len(self._talk.pending):
+            self._screen.note(f"{left} left undecided; --continue goes on from there")
 
     def _read_message(self) -> str:
         waiting = len(self._talk.pending)
@@ -131,10 +139,13 @@ class Person:
         last = self._turn(self._talk.say(text))
         return self._settle() if last.get("type") == "done" else self._failed()
 
-    def _turn(self, events: Events, doing: str = WAITING, cancelled: str = CANCELLED) -> Json:
+    def _turn(
+        self, events: Events, doing: str = WAITING, cancelled: str = CANCELLED, lost: str = ""
+    ) -> Json:
         """Show a turn; its last event, which is no `done` if it did not end well.
 
-        `doing` is shown until its first event, `cancelled` when Ctrl-C ends it.
+        `doing` is shown until its first event, `cancelled` when Ctrl-C ends it, and `lost` when the
+        service goes away.
         """
         last: Json = {}
         self._screen.status(doing)
@@ -150,6 +161,8 @@ class Person:
             self._screen.note(cancelled)
         except ChatError as error:
             self._screen.error(str(error))
+            if lost and isinstance(error, Lost):
+                self._screen.note(lost)
         return last
 
     def _settle(self) -> bool:
@@ -165,13 +178,12 @@ class Person:
             running = [name_of(proposal) for proposal, sent in decisions if sent["execute"]]
             events = self._talk.decide(decisions)
             if running:
-                last = self._turn(events, f"Running {', '.join(running)}", GOES_ON)
+                doing = f"Running {', '.join(running)}"
+                last = self._turn(events, doing, GOES_ON, MAY_HAVE_RUN)
             else:
                 last = self._turn(events)
-            as_proposed = [one for one in decisions if not _is_edited(*one)]
-            if last.get("code") == CHANGED and len(as_proposed) < len(decisions):
-                # The service has taken none of them.
-                made = as_proposed
+            if last.get("code") == CHANGED and self._restated():
+                made = self._still_as_proposed(decisions)
             elif last.get("type") == "done":
                 made, note = [], WAITS
                 # A call that needs the approval of others, too, is stated again.
@@ -179,6 +191,17 @@ class Person:
             else:
                 return self._failed()
         return True
+
+    def _restated(self) -> bool:
+        """Have the service state what waits once more: another approver may have edited it."""
+        return self._turn(self._talk.say("")).get("type") == "done"
+
+    def _still_as_proposed(self, decisions: Sequence[Decision]) -> list[Decision]:
+        """Those of the decisions, of which the service has taken none, that can be sent again; none
+        if that would be all of them."""
+        stated = [proposal.stated for proposal in self._talk.pending]
+        again = [one for one in decisions if not _is_edited(*one) and one[0].stated in stated]
+        return again if len(again) < len(decisions) else []
 
     def _failed(self) -> bool:
         if self._talk.pending:

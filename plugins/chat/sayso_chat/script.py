@@ -42,9 +42,13 @@ class Script:
 
     def _turns(self, message: Json) -> bool:
         good = self._turn(self._talk.send(message))
+        decided: list[Json] = []
         for _ in range(ROUNDS):
-            if self._decide is None or not (good and self._talk.pending):
+            waiting = [each.stated for each in self._talk.pending]
+            # Calls that are stated again wait for something else, such as another approver.
+            if self._decide is None or not (good and waiting) or waiting == decided:
                 break
+            decided = waiting
             decisions = [(each, self._decide(each)) for each in self._talk.pending]
             good = self._turn(self._talk.decide(decisions))
         if good and (left := len(self._talk.pending)):

@@ -1,8 +1,9 @@
-"""The helpers of the core's tests."""
+"""The helpers of these and of the core's tests."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
