@@ -31,6 +31,7 @@ MODULES = (
     "service",
     "several",
     "still",
+    "store",
     "talks",
     "text",
     "token",

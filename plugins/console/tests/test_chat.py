@@ -257,7 +257,7 @@ def test_conversation_that_the_browser_has_no_room_for_says_so(
     sayso_served: Served, opened: Opened
 ) -> None:
     page = opened(served(sayso_served, Files("One.", "Two.").agent))
-    note = page.get_by_text("too long to be kept over a reload")
+    note = page.get_by_text("does not keep all of this conversation")
     page.evaluate("""() => {
       for (let text = "x".repeat(1 << 22), n = 0; text; n += 1) {
         try { localStorage.setItem(`room ${n}`, text); }

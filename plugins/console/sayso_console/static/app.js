@@ -15,6 +15,8 @@ import { askToken, begun, forget, on as onToken, take, takeOfAddress } from "./t
 import { grow } from "./view.js";
 import { go } from "./views.js";
 
+let person; // who it is to the service, as soon as that is known
+
 on.begun = begun;
 on.ended = poll;
 on.tokenNeeded = () => askToken(true);
@@ -24,7 +26,11 @@ onToken.changed = () => {
 };
 onAgent.known = () => {
   const { you, examples, developer } = agent;
-  talks.belongTo(you?.name ?? "");
+  const name = you?.name ?? "";
+  const isAnother = person !== undefined && person !== name;
+  person = name;
+  if (isAnother) clearInbox();
+  if (!talks.belongTo(name) || isAnother) startClean();
   byId("developer-link").hidden = !developer;
   byId("examples").replaceChildren(...examples.map((text) => button("", () => {
     byId("text").value = text;
@@ -47,6 +53,13 @@ talks.on.open = (id) => {
 };
 talks.on.gone = () => turnTo();
 talks.on.changed = reread;
+
+// The next one to sign in does not find, and does not send, what the one before has said or typed.
+function startClean() {
+  turnTo();
+  byId("text").value = "";
+  typed();
+}
 
 function typed() {
   grow();
@@ -91,8 +104,7 @@ byId("forget").addEventListener("click", async () => {
   const to = await forget();
   if (to === undefined) return poll();
   clearInbox();
-  // The next one to sign in does not find what this one has said.
-  turnTo();
+  startClean();
   if (to) location.assign(to);
 });
 byId("approve-all").addEventListener("click", () => decideAll({ execute: true }));
@@ -110,6 +122,9 @@ document.addEventListener("keydown", (event) => {
 });
 window.addEventListener("online", poll);
 
+window.addEventListener("hashchange", () => {
+  if (takeOfAddress()) poll();
+});
 takeOfAddress();
 restore();
 byId("text").value = talks.draft();

@@ -82,6 +82,7 @@ async function answered(path, body, made, method = "POST") {
     if (!response.ok) return { status: response.status, failed: await problem(response) };
     return made(parse(await response.text()));
   } catch {
-    return { failed: { message: "The service could not be reached." } };
+    // Only the answer may have been lost.
+    return { failed: { lost: true, message: "The service did not answer: this may have been recorded, or not." } };
   }
 }

@@ -51,6 +51,7 @@ export class Card {
     if (problem) this.card.append(el("p", { class: "error", role: "alert" }, visible(problem)));
     this.element.replaceChildren(this.card, ...this.keptTexts());
     this.fate = undefined;
+    if (this.earlier) this.showEarlier();
     this.ask();
   }
 
@@ -73,8 +74,29 @@ export class Card {
     ].filter(Boolean);
   }
 
+  isOtherThan({ revision }) {
+    return revision !== undefined && revision !== (this.proposal.revision ?? 1);
+  }
+
+  // Its input was changed: nobody decides on the earlier one any more, and nobody on this one unseen.
+  revise(call) {
+    const { proposal } = this;
+    const input = call.edited ?? call.input;
+    this.earlier = proposal.input;
+    this.typed = undefined;
+    this.proposal = { ...proposal, input, revision: call.revision, raw: { ...proposal.raw, input }, barred: undefined };
+    this.open();
+    this.learn(call);
+  }
+
+  showEarlier() {
+    this.kind.textContent = `The input of this ${this.label} was changed; it waits for a decision`;
+    this.show(this.proposal.input, this.earlier);
+  }
+
   // What the record has of the call beside what its caller was sent.
   learn(call) {
+    if (this.isOtherThan(call)) return;
     const known = Object.fromEntries(OPEN.filter((name) => call[name] !== undefined).map((name) => [name, call[name]]));
     const before = this.proposal;
     this.proposal = { ...before, ...known };
@@ -212,8 +234,8 @@ export class Card {
     change.focus();
   }
 
-  show(input) {
-    const changes = changesOf(this.proposal.input, input);
+  show(input, before = this.proposal.input) {
+    const changes = changesOf(before, input);
     const shown = el("div", {}, changes ? el("p", { class: "label" }, "What was changed") : undefined, changes, this.inputBox(input));
     this.input.replaceWith(shown);
     this.input = shown;
@@ -261,6 +283,7 @@ export class Card {
 
   // Approved by this person, and short of the number that its rule demands.
   voted(call) {
+    if (this.isOtherThan(call)) this.revise(call);
     this.learn({ ...call, barred: undefined });
     this.card.className = "card approved";
     this.kind.textContent = `You have approved it; ${call.votes.given} of ${call.votes.needed} approvals`;

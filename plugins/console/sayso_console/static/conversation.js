@@ -1,5 +1,6 @@
 // The conversation: what was said and answered, and the calls in it that wait for a decision.
 
+import { whole } from "./calls.js";
 import { Card } from "./card.js";
 import { drawDeveloper } from "./developer.js";
 import { fateOf } from "./fate.js";
@@ -33,7 +34,7 @@ export function stop() {
 
 function save() {
   byId("unkept").textContent = talks.keep(entries) ? ""
-    : "This conversation has become too long to be kept over a reload: its end would be missing.";
+    : "The browser does not keep all of this conversation over a reload: it has no room, or may not.";
 }
 
 export function restore() {
@@ -204,7 +205,9 @@ function ended(reply, entry) {
   compare(entry.data);
   if (entry.counts) propose(reply, entry.data, entries.length - 1);
   if (entry.error && (entry.refusedByStatus || REFUSED.test(entry.error.code ?? ""))) refused(entry);
+  else entry.unsure = !entry.counts && !entry.untaken && approvedBy(said) > outcomesIn(entry.data);
   delete entry.refusedByStatus;
+  delete entry.untaken;
   reply.finish(entry, actionsFor(entry));
   save();
   if (document.activeElement === byId("stop")) toField();
@@ -214,6 +217,9 @@ function ended(reply, entry) {
   drawDeveloper(sessionNow());
   on.ended();
 }
+
+const approvedBy = (said) => Object.values(said?.decided ?? {}).filter((decision) => decision.execute).length;
+const outcomesIn = ({ executed_tool_calls: calls = [], executed_cmds: commands = [] }) => calls.length + commands.length;
 
 const sessionNow = () => entries.findLast((entry) => entry.data?.session)?.data.session;
 
@@ -251,11 +257,23 @@ export function lookAfter(listed, more) {
   for (const [id, card] of waiting) {
     if (listed.has(id)) {
       card.tracked = true;
-      card.learn(listed.get(id));
+      if (card.isOtherThan(listed.get(id))) revise(id, card);
+      else card.learn(listed.get(id));
     }
     // Where more wait than are listed, it may just not have come up yet.
     else if (!card.fate && card.proposal.raw.id && (!more || card.tracked)) overtake(id, card);
   }
+}
+
+// A decision on the earlier input would be refused.
+async function revise(id, card) {
+  const call = await whole(id);
+  if (call?.state !== "PENDING" || running || card.fate || waiting.get(id) !== card || !card.isOtherThan(call)) return;
+  card.keep();
+  drafts.delete(id);
+  card.revise(call);
+  announce(`The input was changed: ${card.line().textContent}`);
+  refresh();
 }
 
 async function overtake(id, card) {

@@ -1,6 +1,7 @@
 // Who asks for a call, where it acts, what its rule demands, and how long it waits.
 
 import { agent, isDefault, toolOf } from "./agent.js";
+import { now } from "./service.js";
 import { el, visible } from "./text.js";
 import { clock, PROTOCOLS, plain } from "./words.js";
 
@@ -67,7 +68,7 @@ function timeOf(expires) {
 }
 
 function leftOf(expires) {
-  const left = new Date(expires) - Date.now();
+  const left = new Date(expires) - now();
   const at = clock.format(new Date(expires));
   if (left <= 0) return `${at}, it has expired`;
   const minutes = Math.ceil(left / MINUTE);

@@ -8,10 +8,10 @@ export function fold(summary, kind, ...inside) {
     el("div", { class: "inside" }, ...inside));
 }
 
-export function outcome(name, proposal, output) {
+export function outcome(name, proposal, output, ran) {
   const failed = output.startsWith("Error:");
   const unknown = output.startsWith("Outcome unknown:");
-  const rejected = output.startsWith("Rejected:");
+  const rejected = !ran && output.startsWith("Rejected:");
   const word = failed ? "Failed: " : unknown ? "Outcome unknown: " : rejected ? "Rejected: " : "Ran ";
   const shown = el("span", { class: "name" }, visible(name, "line"));
   const found = fold(el("span", {}, word, shown), failed ? "failed" : unknown ? "unknown" : "",

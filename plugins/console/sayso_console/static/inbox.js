@@ -6,6 +6,7 @@ import { Card } from "./card.js";
 import { cards, isRunning, lookAfter } from "./conversation.js";
 import { fateOf, told } from "./fate.js";
 import { follow } from "./follow.js";
+import { sourceOf } from "./json.js";
 import { badge } from "./notice.js";
 import { chosen, dropChoice, offerChoice } from "./several.js";
 import { announce, byId, el, visible } from "./text.js";
@@ -103,14 +104,19 @@ function see(item) {
   const card = listed.get(item.id);
   if (!card) {
     add(item);
-  } else if (card.proposal.revision !== item.revision) {
-    // Its input was changed: nobody decides on the earlier one any more.
-    card.element.remove();
-    listed.delete(item.id);
-    add(item);
+  } else if (card.isOtherThan(item)) {
+    revise(card);
   } else if (agent.inbox && (item.votes.given !== card.proposal.votes?.given || item.comments !== card.proposal.comments?.length)) {
     calls.whole(item.id).then((call) => call && card.learn(call));
   }
+}
+
+async function revise(card) {
+  const call = await calls.whole(card.proposal.id);
+  if (call?.state !== "PENDING" || card.until !== undefined || !card.isOtherThan(call)) return;
+  card.keep();
+  card.revise(call);
+  announce(`The input was changed: ${card.line().textContent}`);
 }
 
 // A list of the inbox has beginnings; a card has the whole call.
@@ -245,7 +251,13 @@ async function commentOn(card, text) {
   if (failed) return;
   card.learn(call);
   card.ask();
-  card.controls.lastElementChild.focus();
+  if (card.isOtherThan(call)) revise(card);
+  else card.controls.lastElementChild.focus();
+}
+
+function settledWithOthers(card, { comments, ...call }) {
+  hold(card);
+  settled(card, { execute: true }, call);
 }
 
 // Who was the first to decide alike may have edited the input, or given another reason.
@@ -259,7 +271,8 @@ function settled(card, decision, call) {
     return;
   }
   const { execute, input, rejection_reason } = decision;
-  const taken = execute ? fate.approved && (input || !fate.input) : fate.reason === rejection_reason;
+  const asSeen = !fate.input || sourceOf(fate.input) === sourceOf(card.proposal.input);
+  const taken = execute ? fate.approved && (input || asSeen) : fate.reason === rejection_reason;
   if (!taken) return close(card, fate);
   card.sent(decision);
   announce(execute ? "Approved." : "Rejected.");
@@ -288,17 +301,12 @@ async function refused(card, { code, message }) {
 byId("several-approve").addEventListener("click", async () => {
   const several = chosen();
   for (const card of several) card.enable(false);
-  const { failed } = await calls.approveAll(several.map((card) => card.proposal));
-  for (const card of several) {
-    card.enable(true);
-    if (failed) continue;
-    hold(card);
-    card.until = Date.now() + TOLD;
-    card.sent({ execute: true });
-  }
+  const { failed, results } = await calls.approveAll(several.map((card) => card.proposal));
+  for (const card of several) card.enable(true);
   dropChoice();
-  announce(failed ? failed.message : `${several.length} calls approved.`);
-  byId("several-problem").textContent = failed ? `None was approved: ${failed.message}` : "";
+  if (failed) announce(failed.message);
+  else several.forEach((card, n) => settledWithOthers(card, results[n].approval));
+  byId("several-problem").textContent = failed ? `${failed.lost ? "" : "None was approved: "}${failed.message}` : "";
   poll();
 });
 

@@ -55,9 +55,10 @@ export class Reply {
     const calls = data.executed_tool_calls ?? [];
     const known = new Set(calls.map((call) => call.id));
     const others = (data.executed_approvals ?? []).filter((item) => !known.has(item.id) && item.type !== "command");
-    const made = [...calls, ...others].map((call) => outcome(call.name, { ...call, type: "tool_call" }, String(call.output)));
+    // Whatever a tool says of itself, a call among the first has run.
+    const made = [...calls, ...others].map((call, n) => outcome(call.name, { ...call, type: "tool_call" }, String(call.output), n < calls.length));
     for (const { command, output } of data.executed_cmds ?? []) {
-      made.push(outcome(firstLine(command), { type: "command", input: { command } }, String(output)));
+      made.push(outcome(firstLine(command), { type: "command", input: { command } }, String(output), true));
     }
     this.outcomes.replaceChildren(...made);
     this.tidy();
@@ -109,14 +110,17 @@ const STOPS = {
   refusal: "The model declined to answer.",
 };
 
+const UNSURE = "What you have approved may have run, or still run. Try again to see what came of it: nothing runs twice.";
+
 function ending(entry, actions) {
+  const unsure = entry.unsure ? [el("p", {}, UNSURE)] : [];
   if (entry.error) {
     const { message, code, incident } = entry.error;
     const told = [code, incident && `incident ${incident}`].filter(Boolean).join(", ");
     const parts = [el("bdi", {}, visible(message))];
     if (told) parts.push(el("span", { class: "code" }, visible(told, "line")));
-    return [el("div", { class: "error", role: "alert" }, ...parts, ...actions)];
+    return [el("div", { class: "error", role: "alert" }, ...parts, ...unsure, ...actions)];
   }
-  if (entry.stopped) return [el("p", { class: "note" }, "Stopped. "), ...actions];
+  if (entry.stopped) return [el("p", { class: "note" }, "Stopped. "), ...unsure, ...actions];
   return entry.stop_reason in STOPS ? [el("p", { class: "note" }, STOPS[entry.stop_reason])] : [];
 }

@@ -1,8 +1,9 @@
 // The service's endpoints, and the token that they may ask for.
 
 import { parse } from "./json.js";
+import { ofTab } from "./store.js";
 
-export const TOKEN = "sayso.token";
+export const TOKEN = "token";
 let chat = ["api/chat-stream", "api/sendMessageStream"];
 
 // The streamed reply to `messages`; V1's endpoint where V2 is not installed. A gateway may answer
@@ -20,12 +21,21 @@ export async function post(messages, signal, begins) {
   return response;
 }
 
-export function request(path, options = {}) {
+const UNTOLD = 60_000; // by so much two clocks may differ
+let ahead = 0; // milliseconds of the service's clock before this one's
+
+// The time by the service's clock: an expiry is its own, and this one may be wrong by hours.
+export const now = () => Date.now() + ahead;
+
+export async function request(path, options = {}) {
   const headers = {};
-  const token = sessionStorage.getItem(TOKEN);
+  const token = ofTab.get(TOKEN);
   if (token) headers.Authorization = `Bearer ${token}`;
   if (options.body) headers["Content-Type"] = "application/json";
-  return fetch(path, { credentials: "same-origin", cache: "no-store", ...options, headers });
+  const response = await fetch(path, { credentials: "same-origin", cache: "no-store", ...options, headers });
+  const differs = Date.parse(response.headers.get("Date")) - Date.now();
+  if (!Number.isNaN(differs)) ahead = Math.abs(differs) > UNTOLD ? differs : 0;
+  return response;
 }
 
 export async function* eventsOf(response) {

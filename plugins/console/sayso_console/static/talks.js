@@ -2,66 +2,63 @@
 // principal: somebody else's are not listed.
 
 import { parse } from "./json.js";
+import { nameOf, ofBrowser, ofTab } from "./store.js";
 import { byId, button, el, visible } from "./text.js";
 import { clock } from "./words.js";
 
-const LIST = "sayso.talks";
-const OPEN = "sayso.talk"; // of this tab
-const DRAFT = "sayso.draft"; // of this tab
+const LIST = "talks";
+const OPEN = "talk"; // of this tab
+const DRAFT = "draft"; // of this tab
 const MOST = 100;
 const TITLE = 60;
 
 export const on = { open() {}, gone() {}, changed() {} };
 let owner = "";
 
-const keyOf = (id) => `sayso.talk.${id}`;
+const keyOf = (id) => `talk.${id}`;
 
 function list() {
   try {
-    return parse(localStorage.getItem(LIST) ?? "[]");
+    return parse(ofBrowser.get(LIST) ?? "[]");
   } catch {
     return [];
   }
 }
 
 export function current() {
-  let id = sessionStorage.getItem(OPEN);
-  if (!id) sessionStorage.setItem(OPEN, (id = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`));
+  let id = ofTab.get(OPEN);
+  if (!id) ofTab.set(OPEN, (id = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`));
   return id;
 }
 
 export function choose(id) {
-  if (id) sessionStorage.setItem(OPEN, id);
-  else sessionStorage.removeItem(OPEN);
+  if (id) ofTab.set(OPEN, id);
+  else ofTab.remove(OPEN);
 }
 
 export function read() {
-  return parse(localStorage.getItem(keyOf(current())) ?? "[]");
+  return parse(ofBrowser.get(keyOf(current())) ?? "[]");
 }
 
 // False where the browser has no room for it.
 export function keep(entries) {
+  if (!entries.length) return true;
   const id = current();
-  try {
-    if (!entries.length) return true;
-    localStorage.setItem(keyOf(id), JSON.stringify(entries));
-    const known = list();
-    const before = known.find((one) => one.id === id);
-    const first = entries.find((entry) => entry.message?.content)?.message.content ?? "Decisions";
-    const now = { id, title: first.split("\n", 1)[0].slice(0, TITLE), at: Date.now(), owner: before?.owner ?? owner };
-    const kept = [now, ...known.filter((one) => one.id !== id)];
-    for (const old of kept.slice(MOST)) localStorage.removeItem(keyOf(old.id));
-    localStorage.setItem(LIST, JSON.stringify(kept.slice(0, MOST)));
-    draw();
-    return true;
-  } catch {
-    return false;
-  }
+  if (!ofBrowser.set(keyOf(id), JSON.stringify(entries))) return false;
+  const known = list();
+  const before = known.find((one) => one.id === id);
+  const first = entries.find((entry) => entry.message?.content)?.message.content ?? "Decisions";
+  const now = { id, title: first.split("\n", 1)[0].slice(0, TITLE), at: Date.now(), owner: before?.owner || owner };
+  const kept = [now, ...known.filter((one) => one.id !== id)];
+  for (const old of kept.slice(MOST)) ofBrowser.remove(keyOf(old.id));
+  const isKept = ofBrowser.set(LIST, JSON.stringify(kept.slice(0, MOST)));
+  draw();
+  return isKept;
 }
 
 export function remove(id) {
-  localStorage.removeItem(keyOf(id));
-  localStorage.setItem(LIST, JSON.stringify(list().filter((one) => one.id !== id)));
+  ofBrowser.remove(keyOf(id));
+  ofBrowser.set(LIST, JSON.stringify(list().filter((one) => one.id !== id)));
   if (id === current()) on.gone();
   draw();
 }
@@ -70,9 +67,12 @@ function removeAll() {
   for (const { id, owner: whose } of list()) if (whose === owner) remove(id);
 }
 
+// False where the conversation of this tab is somebody else's.
 export function belongTo(name) {
   owner = name;
   draw();
+  const whose = list().find((one) => one.id === ofTab.get(OPEN))?.owner;
+  return !whose || whose === owner;
 }
 
 export function draw() {
@@ -80,7 +80,7 @@ export function draw() {
   const rows = mine.map(({ id, title, at }) => {
     const open = el("button", { type: "button", class: "quiet talk", onclick: () => on.open(id) },
       el("span", { dir: "auto" }, visible(title || "Without words", "line")), el("span", { class: "note" }, clock.format(new Date(at))));
-    if (id === sessionStorage.getItem(OPEN)) open.setAttribute("aria-current", "true");
+    if (id === ofTab.get(OPEN)) open.setAttribute("aria-current", "true");
     const drop = el("button", { type: "button", class: "quiet", "aria-label": `Delete the conversation ${title}`, onclick: () => remove(id) }, "\u2715");
     return el("li", {}, open, drop);
   });
@@ -91,18 +91,14 @@ export function draw() {
 
 // What was typed and not sent outlives a reload of the tab.
 export function keepDraft(text) {
-  try {
-    if (text) sessionStorage.setItem(DRAFT, text);
-    else sessionStorage.removeItem(DRAFT);
-  } catch {
-    // Too long to be kept; it is still in its field.
-  }
+  if (text) ofTab.set(DRAFT, text);
+  else ofTab.remove(DRAFT);
 }
 
-export const draft = () => sessionStorage.getItem(DRAFT) ?? "";
+export const draft = () => ofTab.get(DRAFT) ?? "";
 
 // Another tab has gone on with a conversation.
 window.addEventListener("storage", ({ key }) => {
-  if (key === LIST) draw();
-  if (key === keyOf(current())) on.changed();
+  if (key === nameOf(LIST)) draw();
+  if (key === nameOf(keyOf(current()))) on.changed();
 });

@@ -4,6 +4,7 @@ import { agent } from "./agent.js";
 import { again, isRunning } from "./conversation.js";
 import { parse } from "./json.js";
 import { request, TOKEN } from "./service.js";
+import { ofTab } from "./store.js";
 import { byId } from "./text.js";
 
 export const on = { changed() {} };
@@ -14,8 +15,8 @@ let resume = false; // whether a turn waits for the token
 export function askToken(thenAnswer) {
   resume ||= thenAnswer;
   const form = byId("sign-in");
-  const refusedToken = sessionStorage.getItem(TOKEN) !== null;
-  sessionStorage.removeItem(TOKEN);
+  const refusedToken = ofTab.get(TOKEN) !== null;
+  ofTab.remove(TOKEN);
   byId("forget").hidden = true;
   if (refusedToken) tell("That token was not accepted.");
   if (form.hidden) {
@@ -59,7 +60,7 @@ function tell(text) {
 export function take(token) {
   const sendable = /^[\x20-\x7e]+$/.test(token);
   if (sendable) {
-    sessionStorage.setItem(TOKEN, token);
+    ofTab.set(TOKEN, token);
     on.changed();
   }
   else tell("That is no token: it holds a character that cannot be sent.");
@@ -69,9 +70,10 @@ export function take(token) {
 // The start of a service prints the address with a token in its fragment, which no server is sent.
 export function takeOfAddress() {
   const found = /^#token=(.+)$/.exec(location.hash);
-  if (!found || !take(found[1])) return;
+  if (!found || !take(found[1])) return false;
   // Neither the history nor a bookmark keeps it.
   history.replaceState(null, "", location.pathname + location.search);
+  return true;
 }
 
 // The token that was given could not be tried.
@@ -84,7 +86,7 @@ export function signedIn() {
   // A form that goes takes the focus with it, and nobody's keys would reach anything.
   if (form.contains(document.activeElement)) byId("text").focus();
   form.hidden = true;
-  byId("forget").hidden = sessionStorage.getItem(TOKEN) === null && !agent.login;
+  byId("forget").hidden = ofTab.get(TOKEN) === null && !agent.login;
   if (resume && !isRunning()) {
     resume = false;
     again();
@@ -95,12 +97,12 @@ export function signedIn() {
 // "" for none; undefined where the service is out of reach and the session goes on.
 export async function forget() {
   let to = "";
-  if (agent.login && sessionStorage.getItem(TOKEN) === null) {
+  if (agent.login && ofTab.get(TOKEN) === null) {
     const response = await request("logout", { method: "POST" }).catch(() => undefined);
     if (!response?.ok) return undefined;
     ({ to } = parse(await response.text()));
   }
-  sessionStorage.removeItem(TOKEN);
+  ofTab.remove(TOKEN);
   on.changed();
   byId("token-note").textContent = "It stays in this tab and is forgotten with it.";
   return to;

@@ -13,6 +13,7 @@ export async function receive(messages, reply, entry, signal, first) {
   if (!response.ok) {
     entry.error = await problem(response, "This service has no chat endpoint.");
     entry.refusedByStatus = response.status >= 400 && response.status < 500 && response.status !== 401;
+    entry.untaken = response.status < 500 || entry.error.code === "BUSY";
     if (response.status === 401) first.tokenNeeded();
     return;
   }

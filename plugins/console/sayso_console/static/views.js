@@ -16,7 +16,7 @@ const TITLES = { mine: "Waits for me", all: "All that waits", own: "My requests"
 let list = "mine";
 
 export function go() {
-  const name = decodeURIComponent(location.hash.slice(1));
+  const name = location.hash.slice(1);
   if (name.startsWith("token=")) return;
   const isCall = /^[0-9a-f]{16,}$/i.test(name);
   const view = name in LISTS || isCall ? "inbox" : name === "developer" && agent.developer ? "developer" : "chat";
