@@ -156,7 +156,8 @@ def _home(place: Place, to: str) -> str:
 
 def _kind(state: str) -> str:
     """The kind of cookie for an attempt: several tabs may sign in at once."""
-    return f"login-{state[:16]}"
+    # Strangers send states, too, and not every character may stand in a cookie's name.
+    return f"login-{sha256(state.encode()).hexdigest()[:16]}"
 
 
 def _json(body: object, status: int = 200) -> Response:

@@ -309,6 +309,16 @@ def test_answer_counts_once_and_in_the_browser_that_asked(made: Made, opened: Op
     assert "not begun in this browser" in why(attacker.get(wrong))
 
 
+@pytest.mark.parametrize("state", ["a b;c=d,", "\r\nset-cookie: a=b", "\x00", "ü" * 40, ""])
+def test_state_of_any_characters_is_told_as_a_wrong_one(made: Made, state: str) -> None:
+    browser, _ = made()
+    address = f"{browser.url}/login/callback"
+    answer = browser.http.get(address, params={"state": state, "code": "one"})
+    assert answer.status_code < 500
+    assert "not begun in this browser" in why(answer)
+    assert len(answer.headers.get_list("set-cookie")) == 1
+
+
 def test_several_tabs_sign_in_at_once(made: Made) -> None:
     browser, _ = made()
     ways = [browser.begin(f"/console?tab={n}") for n in range(2)]
