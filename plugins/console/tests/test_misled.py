@@ -260,6 +260,48 @@ def test_printed_address_signs_in_also_where_the_page_is_open_already(
 
 
 @pytest.mark.slow
+def test_own_approval_that_a_stop_holds_up_is_not_told_as_anothers(
+    sayso_served: Served, opened: Opened
+) -> None:
+    files = Files(deleting("a"), "Done.")
+    service = served(sayso_served, files.agent, PEOPLE)
+    page = opened(service)
+    field = page.get_by_label("This service asks for a token")
+    field.fill("a-token-for-ann-0123456789")
+    page.keyboard.press("Enter")
+    field.wait_for(state="hidden")
+    say(page, "delete it")
+    page.get_by_role("region", name="Proposed tool call: delete").wait_for()
+    run(service.host.record.freeze(Caller("cli", principal=ANN), "an incident"))
+    press(page, "Approve")
+    sees(page, "You have approved it; it has not started")
+    run(service.host.record.thaw(Caller("cli", principal=ANN)))
+    press(page, "Start it now")
+    sees(page, "Done.")
+    assert files.ran == ["a"]
+
+
+@pytest.mark.slow
+def test_more_calls_than_can_be_approved_at_once_are_told_before_they_are_sent(
+    team: Team, opened: Opened
+) -> None:
+    page = enter(opened, team)
+    page.evaluate("""async () => {
+      const { offerChoice } = await import("/console/several.js");
+      const { Card } = await import("/console/card.js");
+      const cards = [...Array(101).keys()].map((n) => {
+        const card = new Card({ id: `${n}`, name: "delete", input: {}, mine: true }, () => {});
+        document.getElementById("inbox-list").append(card.element);
+        return card;
+      });
+      offerChoice(cards);
+      for (const box of document.querySelectorAll("#inbox-list .select input")) box.click();
+    }""")
+    page.get_by_text("101 calls of delete selected; 100 at most").wait_for()
+    assert page.get_by_role("button", name="Approve the selected").is_disabled()
+
+
+@pytest.mark.slow
 def test_page_opens_whatever_stands_in_its_fragment(team: Team, opened: Opened) -> None:
     page = opened(team.service)
     page.goto(f"{team.service.url}/console#%")

@@ -267,16 +267,18 @@ export class Card {
     this.fold(el("span", { class: "decision" }, visible(word, "line"), ": ", this.line(), ". ", el("bdi", {}, visible(why))), input);
   }
 
-  // Somebody else has decided it, and the conversation goes on when that is passed on.
-  overtaken(fate) {
-    const { approved, reason, input, word, why } = (this.fate = fate);
+  // Somebody else has decided it, and the conversation goes on when that is passed on; or it was
+  // approved here (`own`) and something else keeps it from starting.
+  overtaken(given, own = false) {
+    const fate = (this.fate = own ? { ...given, word: "You have approved it; it has not started" } : given);
+    const { approved, reason, input, word, why } = fate;
     this.keep();
     this.element.replaceChildren(this.card, ...this.keptTexts());
     this.card.className = "card closed";
     this.kind.replaceChildren(visible(word, "line"), why ? ". " : "", el("bdi", {}, visible(why)));
     if (input) this.show(input);
     const decision = approved ? { execute: true, ...(input && { input }) } : { rejection_reason: reason ?? "it was rejected before" };
-    const pass = button(approved ? "Approve it, too" : "Reject it, too", () => this.decided(decision));
+    const pass = button(own ? "Start it now" : approved ? "Approve it, too" : "Reject it, too", () => this.decided(decision));
     this.controls.replaceChildren(pass);
     this.update();
   }

@@ -284,7 +284,7 @@ async function overtake(id, card) {
     waiting.delete(id);
     card.close(fate);
   } else {
-    card.overtaken(fate);
+    card.overtaken(fate, fate.waits && entries.some((entry) => entry.decided?.[id]?.execute && !entry.refused));
   }
   announce(`${fate.word}: ${card.line().textContent}. ${fate.why}`);
   refresh();

@@ -28,5 +28,5 @@ export function told({ state, edited, decision }) {
   const rest = `${edited ? " with another input" : ""}${by}`;
   const word = `Already ${approved ? "approved" : "rejected"}${rest}`;
   const said = `${approved ? "Approved" : "Rejected"}${rest}`;
-  return { approved, reason, input: edited ?? undefined, word, said, why: reason ? `Reason: ${reason}` : "" };
+  return { approved, waits: state === "APPROVED", reason, input: edited ?? undefined, word, said, why: reason ? `Reason: ${reason}` : "" };
 }

@@ -3,6 +3,7 @@
 import { byId, el, visible } from "./text.js";
 import { agent } from "./agent.js";
 
+const MOST = 100; // that the service takes
 const selected = new Set(); // of Cards
 
 export const chosen = () => [...selected];
@@ -48,5 +49,8 @@ export function dropChoice() {
 function show() {
   const [first] = selected;
   byId("several").hidden = selected.size < 2;
-  if (first) byId("several-count").replaceChildren(`${selected.size} calls of `, visible(first.proposal.name, "line"), " selected");
+  const tooMany = selected.size > MOST;
+  byId("several-approve").disabled = tooMany;
+  const most = tooMany ? `; ${MOST} at most can be approved at once` : "";
+  if (first) byId("several-count").replaceChildren(`${selected.size} calls of `, visible(first.proposal.name, "line"), ` selected${most}`);
 }
