@@ -1,4 +1,4 @@
-"""What `sayso chat` says of decisions that were not recorded, or may have been."""
+"""`sayso chat` tells of decisions that were not recorded, or may have been."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_comment_on_a_call_that_was_edited_meanwhile_approves_no_input_unseen(
     card = page.get_by_role("region", name="Proposed tool call: restart")
     card.get_by_role("button", name="Comment…").click()
     page.keyboard.type("looks fine")
-    # What comes next of the list is held up; the comment is not.
+    # The list is held up from now on; the comment is not.
     page.route("**/approvals?*", lambda route: None)
     page.route("**/approvals/events", lambda route: None)
     seen = run(team.service.host.calls.look(row.id, Caller("test", principal=BOB))).seen
@@ -341,7 +341,7 @@ def test_page_works_where_the_browser_keeps_nothing(
 
 
 def passing(here: str, there: str) -> Any:
-    """What a proxy does that serves an address below a path."""
+    """Handle requests as a proxy does that serves `there` below the path of `here`."""
 
     def handle(route: Any) -> None:
         route.fulfill(response=route.fetch(url=route.request.url.replace(here, there)))
