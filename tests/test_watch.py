@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sayso import Agent, Caller, Principal, tool
-from sayso.testing import scripted, served
+from sayso.testing import scripted, served, user
 
 DEADLINE = 30.0
 
@@ -87,4 +87,9 @@ def test_the_terminal_shows_what_waits_and_each_change_and_expiry(tmp_path: Path
             plain.until("done", id_)
             event = json.loads(machine.until(id_, '"approved"'))
             assert event["who"] == "bob" and event["name"] == "delete"
+            id_ = propose("c")
+            said = {"id": id_, "name": "delete", "input": {"path": "c"}, "rejection_reason": "no"}
+            boss = {"user": {"name": "boss", "id": "boss"}}
+            service.post("/api/chat", {"messages": [user("", data={"tool_calls": [said]}, **boss)]})
+            plain.until("rejected", id_, "by boss (claimed)")
             plain.until("expired", early)

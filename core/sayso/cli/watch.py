@@ -96,12 +96,11 @@ def _show(entry: dict[str, Any], row: Proposal | None, as_json: bool) -> None:
     else:
         text = f"{clock(entry['at'])}  {entry['event']:<13}  {entry.get('id') or ''}"
         text += f"  {what(row)}" if row is not None else ""
-        by = entry.get("person") or entry.get("who")
+        by, claimed = entry.get("person") or entry.get("who"), entry.get("claimed")
+        who = "by"
         if entry["event"] in ("proposed", "pending") and row is not None:
-            by, who = row.principal or row.user, "asked by"
-        else:
-            who = "by"
-        click.echo(f"{text}  {who} {line(str(by))}" if by else text)
+            by, claimed, who = row.principal or row.user, row.principal is None, "asked by"
+        click.echo(f"{text}  {who} {line(str(by))}{' (claimed)' * bool(claimed)}" if by else text)
 
 
 def _pending(tx: Transaction) -> list[Proposal]:

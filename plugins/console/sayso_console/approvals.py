@@ -225,6 +225,7 @@ def standing(row: Proposal) -> dict[str, Any]:
         and {
             "approved": decision.approved,
             "who": decision.who,
+            "claimed": decision.claimed,
             "protocol": decision.protocol,
             "reason": decision.reason,
             "at": _time(decision.at),

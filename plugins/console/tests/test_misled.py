@@ -9,10 +9,22 @@ from threading import Event
 from typing import Any
 
 import pytest
-from page_kit import Files, Opened, deleting, press, rests, run, say, sees, served
+from page_kit import (
+    Files,
+    Opened,
+    deleting,
+    look_again,
+    press,
+    rests,
+    run,
+    say,
+    sees,
+    served,
+    waiting,
+)
 
 from sayso import Agent, Caller, Principal, Proposal, tool
-from sayso.testing import Served, Service, scripted
+from sayso.testing import Served, Service, scripted, user
 from sayso.testing import served as serving
 
 PEOPLE = """
@@ -299,6 +311,35 @@ def test_more_calls_than_can_be_approved_at_once_are_told_before_they_are_sent(
     }""")
     page.get_by_text("101 calls of delete selected; 100 at most").wait_for()
     assert page.get_by_role("button", name="Approve the selected").is_disabled()
+
+
+@pytest.mark.slow
+def test_name_that_a_decider_only_claims_is_told_as_claimed(
+    sayso_served: Served, opened: Opened
+) -> None:
+    service = served(sayso_served, Files(deleting("a"), "Done.").agent)
+    page = opened(service)
+    say(page, "delete it")
+    page.get_by_role("region", name="Proposed tool call: delete").wait_for()
+    rests(page)
+    (row,) = waiting(service)
+    said = {"id": row.id, "name": row.name, "input": row.input, "execute": True}
+    boss = {"user": {"name": "the boss", "id": "the boss"}}
+    service.post("/api/chat", {"messages": [user("", data={"tool_calls": [said]}, **boss)]})
+    look_again(page)
+    sees(page, "Already approved by the boss (claimed) over another chat")
+
+
+@pytest.mark.slow
+def test_leaving_a_conversation_asks_also_for_decisions_that_are_not_sent(
+    sayso_served: Served, opened: Opened
+) -> None:
+    page = opened(served(sayso_served, Files(deleting("a", "b"), "Done.").agent))
+    say(page, "delete them")
+    rests(page)
+    press(page, "Approve all")
+    press(page, "New conversation")
+    page.get_by_role("dialog").get_by_text("2 calls wait in this conversation.").wait_for()
 
 
 @pytest.mark.slow

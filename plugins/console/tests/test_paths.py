@@ -201,6 +201,7 @@ def test_who_decided_when_is_told_to_whom_the_call_is_visible(sayso_served: Serv
     assert found["decision"] == {
         "approved": False,
         "who": "ann",
+        "claimed": False,
         "protocol": "console",
         "reason": "no",
     }

@@ -26,7 +26,8 @@ let last = null; // the Reply on the page whose entry is the last one
 
 export const isRunning = () => running !== null;
 export const waitsHere = (id) => waiting.has(id);
-export const pendingHere = () => undecided().length;
+// Decided and not sent counts, too: nobody has got that decision.
+export const pendingHere = () => [...waiting.values()].filter((card) => !card.fate).length;
 
 export function stop() {
   running?.abort();

@@ -98,7 +98,7 @@ export function detailsOf(call) {
     call.description ? el("p", { class: "about", dir: "auto" }, visible(call.description)) : undefined,
     call.intent ? el("p", { class: "intent", dir: "auto" }, "The agent says: ", el("bdi", {}, visible(call.intent))) : undefined,
     fate ? el("p", {}, el("bdi", {}, visible(`${fate.said}. ${fate.approved === undefined ? "" : fate.why}`))) : undefined,
-    ...(call.voted?.length ? [el("p", { class: "note" }, `Approved by ${call.voted.map((vote) => vote.person ?? vote.who).join(", ")}`)] : []),
+    ...(call.voted?.length ? [el("p", { class: "note" }, `Approved by ${call.voted.map((vote) => vote.person ?? `${vote.who}${vote.claimed ? " (claimed)" : ""}`).join(", ")}`)] : []),
     ...previewOf(call), changes ? el("p", { class: "label" }, "What was changed") : undefined, changes, inputOf(proposal),
     factsList({ ...call, expires: undefined }),
     ...(call.output ? [el("p", { class: "label" }, "Output"), block(call.output, "text", "Output")] : []),

@@ -23,8 +23,8 @@ export async function fateOf(id) {
 export function told({ state, edited, decision }) {
   if (state === "PENDING") return undefined;
   if (state === "EXPIRED" || !decision) return { word: "No longer waits", said: "Expired", why: "It has expired." };
-  const { approved, who, protocol, reason, at } = decision;
-  const by = `${who ? ` by ${who}` : ""} over ${DECIDED_OVER[protocol] ?? protocol}, ${clock.format(new Date(at))}`;
+  const { approved, who, claimed, protocol, reason, at } = decision;
+  const by = `${who ? ` by ${who}${claimed ? " (claimed)" : ""}` : ""} over ${DECIDED_OVER[protocol] ?? protocol}, ${clock.format(new Date(at))}`;
   const rest = `${edited ? " with another input" : ""}${by}`;
   const word = `Already ${approved ? "approved" : "rejected"}${rest}`;
   const said = `${approved ? "Approved" : "Rejected"}${rest}`;
