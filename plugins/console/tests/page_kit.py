@@ -179,3 +179,19 @@ TOKENS = """
 scheme = "bearer"
 tokens = { ann = "a-token-for-ann-0123456789" }
 """
+
+PEOPLE = """
+plugins = ["v2", "console", "approvals"]
+[auth]
+scheme = "bearer"
+[auth.tokens]
+ann = "a-token-for-ann-0123456789"
+bob = "a-token-for-bob-0123456789"
+[auth.principals.ann]
+kind = "person"
+[auth.principals.bob]
+kind = "person"
+[approvals]
+deciders = "any"
+"""
+"""Two people who see and decide each other's calls."""
