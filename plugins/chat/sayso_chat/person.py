@@ -254,15 +254,17 @@ class Person:
         text = self._drafts.get(key) or draft(proposal, indent=indent)
         try:
             text = self._drafts[key] = self._keyboard.edited(INPUT, text)
+            new = edited(proposal, text)
         except KeyboardInterrupt:
             self._screen.line()
-            return changed
-        try:
-            new = edited(proposal, text)
         except ValueError as error:
             self._screen.note(f"{error}; e goes on with what you wrote")
-            return changed
-        return new if self._changes(proposal, new) else None
+        else:
+            return new if self._changes(proposal, new) else None
+        if changed is not None:
+            # An approval would be of the edit before this one.
+            self._changes(proposal, changed)
+        return changed
 
     def _changes(self, proposal: Proposal, new: Json) -> bool:
         """Show what `new` changes in the input, if it changes anything."""

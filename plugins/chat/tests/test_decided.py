@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from test_chat import (
+    BACK,
     DELETE,
     EDIT,
     PLUGINS,
@@ -132,6 +133,27 @@ async def edit(service: Service) -> None:
     (row,) = (await calls.pending(BOB)).calls
     new = {"host": "web-1", "hours": 9}
     await calls.decide(row.id, BOB, approved=True, edited=new, seen=row.seen, run=False)
+
+
+def test_edit_that_is_refused_shows_which_edit_an_approval_is_of(folder: Path) -> None:
+    given = Silences(SILENCE, "Done.", editable=True)
+    with at_terminal(given.agent, folder) as person:
+        person.shows("> ")
+        person.keys("be quiet\n")
+        person.shows(EDIT)
+        person.keys("e\n")
+        person.shows("input as JSON: ")
+        person.keys(BACK + '{"host": "web-1", "hours": 3}\n')
+        person.shows("a approves it as changed")
+        person.shows(EDIT)
+        person.keys("e\n")
+        person.shows("input as JSON: ")
+        person.keys("x\n")
+        person.shows("that is no JSON")
+        shown = person.shows("a approves it as changed")
+        assert '"hours": 3' in shown
+        person.keys("a\n")
+        person.shows("silenced web-1 for 3 hours")
 
 
 def test_who_leaves_at_a_question_is_told_that_nothing_was_decided(folder: Path) -> None:
