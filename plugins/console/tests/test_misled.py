@@ -24,7 +24,7 @@ from page_kit import (
     waiting,
 )
 
-from sayso import Agent, Caller, Principal, Proposal, tool
+from sayso import Agent, Call, Caller, Principal, Proposal, tool
 from sayso.testing import Served, Service, scripted, user
 from sayso.testing import served as serving
 
@@ -166,6 +166,41 @@ def test_call_that_was_edited_says_so_and_keeps_what_was_being_written(
     team.decides(row, BOB, approved=True, edited={"name": "database"}, seen=seen)
     page.get_by_text("What was changed").wait_for()
     page.get_by_text("looks fine").wait_for()
+
+
+@pytest.mark.slow
+def test_call_of_a_conversation_that_somebody_edits_is_approved_as_it_is_shown_then(
+    sayso_served: Served, opened: Opened
+) -> None:
+    ran: list[str] = []
+
+    @tool(requires_approval=True, editable=True)
+    def restart(name: str) -> str:
+        """Restart a service."""
+        ran.append(name)
+        return "restarted"
+
+    agent = Agent(model=scripted([Call("1", "restart", {"name": "web"})], "Done."), tools=[restart])
+    service = served(sayso_served, agent, PEOPLE + RULE)
+    page = opened(service)
+    field = page.get_by_label("This service asks for a token")
+    field.fill("a-token-for-ann-0123456789")
+    page.keyboard.press("Enter")
+    field.wait_for(state="hidden")
+    say(page, "restart it")
+    card = page.get_by_role("region", name="Proposed tool call: restart")
+    card.wait_for()
+    rests(page)
+    bob = Caller("cli", principal=BOB)
+    (row,) = run(service.host.calls.pending(bob)).calls
+    decided = {"approved": True, "edited": {"name": "database"}, "seen": row.seen, "run": False}
+    run(service.host.calls.decide(row.id, bob, **decided))
+    look_again(page)
+    page.get_by_text("What was changed").wait_for()
+    card.locator("dl.input").get_by_text("database").wait_for()
+    press(page, "Approve")
+    sees(page, "Done.")
+    assert ran == ["database"]
 
 
 @pytest.mark.slow
