@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from test_chat import (
+from chat_kit import (
     BACK,
     DELETE,
     EDIT,
