@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 from sayso.config import Config
@@ -15,11 +16,13 @@ class Principal(str):
     It is a subclass of str, so it can replace the plain name everywhere. `subject` is the caller's
     name at `issuer`, which vouches for it; without them the plugin's name and the name are used.
     Rules use `groups`, `tenant` and `kind`; `person` is the person to whom the principal belongs.
-    `[auth.principals]` and `[auth.people]` add to these facts.
+    `[auth.principals]` and `[auth.people]` add to these facts. `expires` is the time (seconds since
+    the epoch) at which the credentials expire; None if they do not say.
     """
 
-    __slots__ = ("groups", "issuer", "kind", "person", "subject", "tenant")
+    __slots__ = ("expires", "groups", "issuer", "kind", "person", "subject", "tenant")
 
+    expires: float | None
     groups: frozenset[str]
     issuer: str
     kind: PrincipalKind
@@ -37,9 +40,11 @@ class Principal(str):
         tenant: str | None = None,
         kind: PrincipalKind = "unknown",
         person: str | None = None,
+        expires: float | None = None,
     ) -> Principal:
         """The principal `name`."""
         self = super().__new__(cls, name)
+        self.expires = expires
         self.groups = frozenset(groups)
         self.issuer = issuer
         self.subject = str(name) if subject is None else subject
@@ -47,6 +52,11 @@ class Principal(str):
         self.kind = kind
         self.person = person
         return self
+
+    @property
+    def expired(self) -> bool:
+        """Whether the credentials have expired since; connections stay open for longer."""
+        return self.expires is not None and time.time() >= self.expires
 
 
 def is_agent(principal: str | None) -> bool:
@@ -98,4 +108,5 @@ class Directory:
             tenant=said.tenant or given.tenant,
             kind=kind,
             person=own if mapped is None else mapped,
+            expires=given.expires,
         )

@@ -28,7 +28,7 @@ LIFE = 30
 MOST = 1_000
 """The largest number of open tickets."""
 _NOTES = "ticket:"
-_FIELDS = ("issuer", "subject", "tenant", "kind", "person")
+_FIELDS = ("issuer", "subject", "tenant", "kind", "person", "expires")
 T = TypeVar("T")
 
 

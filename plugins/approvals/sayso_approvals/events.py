@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sayso import Caller, Host, LogPage, Proposal, Transaction, iso
+from sayso import Caller, Host, LogPage, Principal, Proposal, Transaction, iso
 from sayso_approvals.feed import READ, Feed
 
 BEAT = 15.0
@@ -49,8 +49,8 @@ async def events(
             cursor = page.cursor
             sent = {event.id for event in page.events} | (sent if page.more else set())
             yield await _shown(host, page, caller, set())
-        beat = time.monotonic() + BEAT
-        while not (host.stopping or follower.lost):
+        beat, who = time.monotonic() + BEAT, caller.principal
+        while not (host.stopping or follower.lost or (isinstance(who, Principal) and who.expired)):
             if follower.pages:
                 page = follower.pages.popleft()
                 yield await _shown(host, page, caller, sent)

@@ -119,6 +119,7 @@ class Tokens:
             subject=claims["sub"],
             groups=_texts(_claim(claims, settings.groups_claim)),
             tenant=tenant,
+            expires=float(claims["exp"]) + LEEWAY,
         )
 
 

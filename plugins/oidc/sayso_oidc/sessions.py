@@ -61,13 +61,14 @@ class Sessions:
 
     async def found(self, id_: str) -> Session | None:
         """The session of that id; None if it has ended."""
-        text = await self._host.record.notes(partial(_valid, name=_name(id_)))
-        if text is None:
+        found = await self._host.record.notes(partial(_valid, name=_name(id_)))
+        if found is None:
             return None
+        ends, text = found
         said = json.loads(_box(id_).decrypt(text))
-        token = said.pop("token")
+        token, name = said.pop("token"), said.pop("name")
         # A person has signed in at the provider; [auth.principals] may say otherwise.
-        return Session(Principal(said.pop("name"), kind="person", **said), token)
+        return Session(Principal(name, kind="person", expires=ends, **said), token)
 
     async def end(self, id_: str) -> None:
         """End the session at once, in all processes."""
@@ -102,9 +103,12 @@ def _of(principal: str | None, tenant: str | None = None) -> str:
     return f"{_OF}{sha256(text).hexdigest()}:"
 
 
-def _valid(notes: Notes, name: str) -> str | None:
+def _valid(notes: Notes, name: str) -> tuple[float, str] | None:
+    """The end of a session that has not ended, and its text."""
     note = notes.find(name).get(name)
-    return note.partition(" ")[2] if note is not None and _ends(note) > notes.now else None
+    if note is None or _ends(note) <= notes.now:
+        return None
+    return _ends(note), note.partition(" ")[2]
 
 
 def _ends(note: str) -> float:

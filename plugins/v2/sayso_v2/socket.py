@@ -15,10 +15,12 @@ from sayso import (
     ChatEndpoint,
     ErrorEvent,
     EventStream,
+    Principal,
     RequestError,
     Socket,
     StreamUnknown,
     TooLarge,
+    Unauthenticated,
     caller_of,
     encode,
     turn_to_read,
@@ -30,6 +32,7 @@ WAITING = 8
 A_MOMENT = 0.05
 """Seconds after which a turn whose client has gone ends, so that its decisions are carried out
 before."""
+_EXPIRED = "the credentials of this connection have expired: open another one with new ones"
 
 logger = logging.getLogger("sayso.server")
 
@@ -113,6 +116,8 @@ class _Connection(Socket):
         try:
             if _size(frame) > limit:
                 raise TooLarge("frame", limit)
+            if isinstance(known.principal, Principal) and known.principal.expired:
+                raise Unauthenticated(_EXPIRED, "expired")
             await turn_to_read(frame)
             if self.endpoint.host.buffers.offered and (wanted := resumed(frame)) is not None:
                 await self._replay(wanted)
