@@ -34,10 +34,10 @@ LINES = sorted(
         for line in re.findall(
             r"\bpip install [^`\n]+", page.read_text("utf-8").replace("\\\n", " ")
         )
-        if not line.startswith("pip install opentelemetry-")
+        if not line.startswith(("pip install opentelemetry-", "pip install -U 'pip"))
     }
 )
-"""The commands in README, documentation and examples."""
+"""The commands in README, documentation and examples that install Sayso."""
 HIGHER = "0.1.99"
 """A version that every requirement on Sayso admits."""
 
