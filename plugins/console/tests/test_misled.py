@@ -145,7 +145,7 @@ def test_comment_on_a_call_that_was_edited_meanwhile_approves_no_input_unseen(
     seen = run(team.service.host.calls.look(row.id, Caller("test", principal=BOB))).seen
     team.decides(row, BOB, approved=True, edited={"name": "database"}, seen=seen)
     page.keyboard.press("Enter")
-    page.locator("#announcer").get_by_text("Your comment is kept.").wait_for(state="attached")
+    card.get_by_text("looks fine").wait_for()
     page.get_by_text("What was changed").wait_for()
     card.locator("dl.input").get_by_text("database").wait_for()
     assert team.state(row) == "PENDING"
