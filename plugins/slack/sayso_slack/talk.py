@@ -131,7 +131,11 @@ class Talk:
         lock = self._locks.get(place.key) or asyncio.Lock()
         self._locks[place.key] = lock
         async with lock:
-            kept = await self._conversations.load(place.key) or Kept()
+            kept = await self._conversations.load(place.key)
+            if kept is None:
+                # Messages in the thread while its first turn runs are for the agent, too.
+                kept = Kept()
+                await self._conversations.save(place.key, kept)
             if newest is None and not kept.waiting:
                 return
             said = await self._history(place, kept, newest)
