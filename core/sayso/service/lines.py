@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
 from time import localtime, strftime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sayso.addresses import without_credentials
 
@@ -63,7 +64,19 @@ def one_line(text: str) -> str:
     )
 
 
-class Lines(logging.Formatter):
+class Line(NamedTuple):
+    """A line of the log, made at `created` (seconds since the epoch), with the fields `given` to it
+    beside those of `adding_fields`."""
+
+    created: float
+    level: str
+    logger: str
+    text: str
+    given: Mapping[str, Any]
+    traces: Sequence[str] = ()
+
+
+class Lines(logging.Formatter, ABC):
     """The form of the log's lines, of which no tool, model or caller can forge a part."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -72,21 +85,12 @@ class Lines(logging.Formatter):
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
         traces = [each for each in (trace, record.exc_text, record.stack_info) if each]
-        level = record.levelname
-        return self.line(record.created, level, record.name, text, given_to(record), traces)
+        given = given_to(record)
+        return self.line(Line(record.created, record.levelname, record.name, text, given, traces))
 
-    def line(
-        self,
-        created: float,
-        level: str,
-        logger: str,
-        text: str,
-        given: Mapping[str, Any],
-        traces: Sequence[str] = (),
-    ) -> str:
-        """A line of the log, made at `created` (seconds since the epoch), with the fields that are
-        `given` and those of `adding_fields`."""
-        raise NotImplementedError
+    @abstractmethod
+    def line(self, line: Line) -> str:
+        """The text of `line`."""
 
 
 class LineFormatter(Lines):
@@ -97,28 +101,21 @@ class LineFormatter(Lines):
         super().__init__()
         self._named = named
 
-    def line(
-        self,
-        created: float,
-        level: str,
-        logger: str,
-        text: str,
-        given: Mapping[str, Any],
-        traces: Sequence[str] = (),
-    ) -> str:
+    def line(self, line: Line) -> str:
         """The line as text."""
+        text = line.text
         more = [
             f" {name}={_word(value) if isinstance(value, str) else value}"
-            for name, value in _with_context(given).items()
+            for name, value in _with_context(line.given).items()
         ]
         if self._named:
-            milliseconds = int(created % 1 * 1000)
-            text = f"{_second(int(created))},{milliseconds:03} {level} {logger}: {text}"
+            time = f"{_second(int(line.created))},{int(line.created % 1 * 1000):03}"
+            text = f"{time} {line.level} {line.logger}: {text}"
         head = one_line(text + "".join(more))
-        if not traces:
+        if not line.traces:
             return head
-        lines = [line for each in traces for line in each.rstrip("\n").split("\n")]
-        return "\n".join([head, *(ON + one_line(without_credentials(line)) for line in lines)])
+        more = [part for trace in line.traces for part in trace.rstrip("\n").split("\n")]
+        return "\n".join([head, *(ON + one_line(without_credentials(part)) for part in more)])
 
 
 class JsonFormatter(Lines):
@@ -129,27 +126,19 @@ class JsonFormatter(Lines):
     current span if OpenTelemetry is loaded.
     """
 
-    def line(
-        self,
-        created: float,
-        level: str,
-        logger: str,
-        text: str,
-        given: Mapping[str, Any],
-        traces: Sequence[str] = (),
-    ) -> str:
+    def line(self, line: Line) -> str:
         """The line as a JSON object."""
-        line: dict[str, Any] = {
-            "timestamp": _utc(created),
-            "level": level.lower(),
-            "logger": logger,
-            "event": _cut(text),
-            **{name: _value(value) for name, value in _with_context(given).items()},
+        said: dict[str, Any] = {
+            "timestamp": _utc(line.created),
+            "level": line.level.lower(),
+            "logger": line.logger,
+            "event": _cut(line.text),
+            **{name: _value(value) for name, value in _with_context(line.given).items()},
             **_span(),
         }
-        if traces:
-            line["exception"] = _cut(without_credentials("\n".join(traces)))
-        written = _encode(line)
+        if line.traces:
+            said["exception"] = _cut(without_credentials("\n".join(line.traces)))
+        written = _encode(said)
         if written.isascii():
             return written
         return _BREAKS.sub(lambda found: f"\\u{ord(found[0]):04x}", written)

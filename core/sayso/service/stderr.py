@@ -16,7 +16,7 @@ from time import monotonic, sleep, time
 from typing import Any, NamedTuple, TextIO
 
 from sayso.addresses import without_credentials
-from sayso.service.lines import JsonFormatter, LineFormatter, Lines, one_line
+from sayso.service.lines import JsonFormatter, Line, LineFormatter, Lines, one_line
 
 LINES = 1000
 """Most records queued for a reader; of further ones only the number is logged."""
@@ -28,7 +28,7 @@ _SOON = 0.02
 """Seconds after which lines are written that may wait."""
 
 
-class _Line(NamedTuple):
+class _Soon(NamedTuple):
     """A line of the level INFO that is not made yet; it has fields of its context."""
 
     created: float
@@ -60,7 +60,7 @@ class StandardError(logging.StreamHandler[TextIO]):
         self._alone = alone
         self.setLevel(level)
         self.setFormatter(JsonFormatter() if as_json else LineFormatter(named=named))
-        self._soon: list[_Line] = []
+        self._soon: list[_Soon] = []
         self._since = 0.0
         self._waiting: deque[bytes] = deque()
         self._lost = 0
@@ -97,7 +97,7 @@ class StandardError(logging.StreamHandler[TextIO]):
                     asyncio.get_running_loop().call_later(_SOON, self._end_soon)
                 except RuntimeError:
                     now = True
-            self._soon.append(_Line(time(), logger, text, fields, copy_context()))
+            self._soon.append(_Soon(time(), logger, text, fields, copy_context()))
             if now or len(self._soon) == _LINES:
                 self._write_soon()
 
@@ -114,9 +114,10 @@ class StandardError(logging.StreamHandler[TextIO]):
             if text:
                 self._write(text)
 
-    def _made(self, line: _Line) -> str:
+    def _made(self, line: _Soon) -> str:
         assert isinstance(self.formatter, Lines)
-        return self.formatter.line(line.created, "INFO", line.logger, line.text, line.fields())
+        made = Line(line.created, "INFO", line.logger, line.text, line.fields())
+        return self.formatter.line(made)
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of `record`; if it cannot be formatted, the place where it was made."""
