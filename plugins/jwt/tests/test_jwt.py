@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -22,7 +23,6 @@ from websockets.sync.client import connect
 from sayso import ConfigError, PluginError, RequestContext
 from sayso.testing import Served, Service, user
 from sayso_jwt import keys as cache
-from sayso_jwt.tokens import LEEWAY
 
 ISSUER = "https://id.example/realms/staff"
 HELLO = {"messages": [user("hello")]}
@@ -294,23 +294,23 @@ def test_scheme_makes_the_plugin_active_beside_a_list(
     assert asking(service)("").status == 401
 
 
-def nearly_expired(provider: Provider) -> str:
-    """A token that is valid for another second and a half."""
-    return provider.token(exp=time.time() + 1.5 - LEEWAY)
+def after_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let principals see a clock that is an hour ahead."""
+    monkeypatch.setattr("sayso.principals.time", SimpleNamespace(time=lambda: time.time() + 3600))
 
 
 def test_an_open_websocket_takes_no_turn_after_its_token_has_expired(
-    sayso_served: Served, provider: Provider
+    sayso_served: Served, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     who = Who()
     service = sayso_served(who, config=config(provider.url))
-    headers = {"Authorization": f"Bearer {nearly_expired(provider)}"}
+    headers = {"Authorization": f"Bearer {provider.token()}"}
     address = service.url.replace("http", "ws") + "/api/chat-ws"
     with connect(address, additional_headers=headers) as socket:
         socket.send(json.dumps(HELLO))
         assert [json.loads(socket.recv())["type"] for _ in range(2)] == ["text_delta", "done"]
         who.principal = None
-        time.sleep(1.6)
+        after_an_hour(monkeypatch)
         socket.send(json.dumps(HELLO))
         refused = json.loads(socket.recv())
     assert (refused["type"], refused["code"]) == ("error", "UNAUTHENTICATED")
@@ -323,8 +323,11 @@ def test_an_open_stream_of_approvals_ends_when_its_token_expires(
 ) -> None:
     monkeypatch.setattr("sayso_approvals.events.BEAT", 0.1)
     service = sayso_served(Who(), config=config(provider.url, "[plugin.approvals]\n"))
-    headers = {"Authorization": f"Bearer {nearly_expired(provider)}"}
+    headers = {"Authorization": f"Bearer {provider.token()}"}
     address = f"{service.url}/approvals/events"
     with httpx.stream("GET", address, headers=headers, timeout=20.0) as stream:
-        assert stream.status_code == 200
-        assert b": still there" in b"".join(stream.iter_bytes())
+        parts = stream.iter_bytes()
+        while b": still there" not in next(parts):
+            pass
+        after_an_hour(monkeypatch)
+        assert all(b"event:" not in part for part in parts)
